@@ -1,0 +1,34 @@
+// Which of the DSO's two embedded images a device runs, and its kernels loaded there.
+//
+// A device of compute capability 7.0 runs the sm_70 cubin. Any other runs the compute_70 PTX, compiled by its driver,
+// and only after SM70_KERNELS_ALLOW_JIT=1: its numbers are good for checking, its times are not a V100's. The choice
+// is made from the capability before anything is loaded, because loading a wrong cubin fails late and obscurely.
+#pragma once
+
+#include <cuda.h>
+
+#include <string>
+
+namespace sm70::runtime {
+
+enum class Image { kCubin, kPtx };
+
+struct DeviceFacts {
+    int index;
+    std::string name;
+    int major, minor;
+    int multiprocessors;
+    int max_dynamic_shared_bytes;  // with opt-in
+};
+
+// Facts of a CUDA device, read once. Throws std::runtime_error with the driver's code and text.
+const DeviceFacts& device_facts(int index);
+
+// The image for this device. Throws std::runtime_error, with the remedy, for a device that is refused.
+Image choose_image(const DeviceFacts& device);
+
+// A kernel of this DSO, ready to be launched on the device: image loaded and the dynamic shared-memory limit raised
+// to the device's maximum. Loaded on first use, thread-safe, also inside a stream capture.
+CUkernel loaded_kernel(const char* name, const DeviceFacts& device, Image image);
+
+}  // namespace sm70::runtime

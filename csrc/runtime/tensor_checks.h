@@ -1,0 +1,56 @@
+// Checks of operator arguments, in the order device architecture, dtype, device, layout, shape. Each refusal names
+// the operator and argument, what was got, what is wanted and what to do. Nothing has been launched or written then.
+#pragma once
+
+#include <torch/csrc/stable/tensor.h>
+#include <torch/headeronly/core/ScalarType.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "runtime/device_image.h"
+#include "runtime/launch.h"
+
+namespace sm70::runtime {
+
+using torch::headeronly::ScalarType;
+
+// A tensor with the names it is spoken of by.
+struct Argument {
+    const char* op;
+    const char* name;
+    const torch::stable::Tensor& tensor;
+};
+
+// Throws std::runtime_error "op: argument 'name': got ..., want .... remedy".
+[[noreturn]] void refuse(const char* op, const char* name, const std::string& got, const std::string& want,
+                         const std::string& remedy);
+
+std::string dtype_name(ScalarType type);
+
+// All arguments on one CUDA device that this build runs on; returns its facts.
+const DeviceFacts& require_one_device(const std::vector<const Argument*>& arguments);
+
+void require_dtype(const Argument& argument, std::initializer_list<ScalarType> wanted);
+
+// `dims` is a picture like "[tokens, Hkv, D]" for the message; its number of names is the wanted number of dimensions.
+void require_dims(const Argument& argument, int64_t dims, const char* picture);
+
+// Size of one dimension; `why` says where the wanted number comes from.
+void require_size(const Argument& argument, int64_t dim, int64_t wanted, const char* why);
+
+// The last dimension is contiguous.
+void require_unit_last_stride(const Argument& argument);
+
+// No two elements share memory through a stride of 0 (an expanded tensor): such a tensor can't be written.
+void require_writable_layout(const Argument& argument);
+
+// A host scale: positive and finite.
+float require_scale(const char* op, const char* name, double scale);
+
+// The extent of a tensor from its first to its last element.
+Buffer buffer_of(const Argument& argument, bool writable);
+
+}  // namespace sm70::runtime

@@ -1,0 +1,196 @@
+"""Writes build/build.ninja: every command of the build, and what it depends on.
+
+An operator goes through  kernel.cu -> kernel.ptx -> kernel.cubin -> kernel.sass, resources.txt  and, with op.cpp and
+csrc/runtime, into one DSO. The interpreter module is compiled from csrc/bindings. Ninja runs in the checkout, so that
+every path of the project is relative.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from sm70_kernels import __version__
+from sm70_kernels.build.settings import (
+    ARCHITECTURES,
+    BUILD,
+    CXX_FLAGS,
+    LIBRARY_FOLDER,
+    LINK_FLAGS,
+    PACKAGE,
+    PTXAS_FLAGS,
+    ROOT,
+    library_name,
+    operators,
+)
+from sm70_kernels.build.toolchain import Toolchain
+
+#: The interpreter's own module: the only file whose bytes depend on the Python version.
+INTERPRETER_MODULE = "_emulator"
+
+
+def operator_folder(operator: str) -> str:
+    """Where the intermediate files of an operator go, relative to the checkout."""
+    return f"build/ops/{operator}"
+
+
+def installed_library(operator: str) -> str:
+    """The operator's DSO, relative to the checkout."""
+    return f"{PACKAGE.name}/{LIBRARY_FOLDER}/{library_name(operator)}"
+
+
+def installed_module(toolchain: Toolchain) -> str:
+    """The interpreter module, relative to the checkout. Its suffix is the interpreter's own, never a constant."""
+    return f"{PACKAGE.name}/{INTERPRETER_MODULE}{toolchain.extension_suffix}"
+
+
+def build_facts(operator: str, toolchain: Toolchain) -> str:
+    """The JSON text that the DSO carries: nothing that differs between two builds of one commit."""
+    compilers = ("gcc", "nvrtc", "ptxas", "torch")
+    facts = {
+        "operator": operator,
+        "package_version": __version__,
+        "architectures": list(ARCHITECTURES),
+        "compilers": {name: toolchain.versions[name] for name in compilers},
+    }
+    return json.dumps(facts, sort_keys=True) + "\n"
+
+
+def _quote(path: Path | str) -> str:
+    """A path as ninja and the shell both take it."""
+    text = str(path)
+    if any(character in text for character in " '\"$`\\;&|<>()*?"):
+        raise ValueError(f"the path {text!r} has a character that the build can't quote: move the checkout")
+    return text.replace(":", "$:")
+
+
+def _rules(toolchain: Toolchain) -> list[str]:
+    includes = {
+        name: [f"-isystem {_quote(path)}" for path in paths]
+        for name, paths in {
+            "runtime": (
+                toolchain.torch_include,
+                toolchain.torch_include / "torch" / "csrc" / "api" / "include",
+                toolchain.cuda_include,
+            ),
+            "bindings": (toolchain.pybind11_include, toolchain.python_include),
+        }.items()
+    }
+    # Include roots as the preprocessor sees them: __FILE__ in a header must not carry the environment's path.
+    prefix_maps = [f"-ffile-prefix-map={_quote(ROOT)}=."] + [
+        f"-ffile-prefix-map={_quote(path)}={name}" for name, path in sorted(toolchain.include_roots().items())
+    ]
+    flags = " ".join([*CXX_FLAGS, *prefix_maps, "-Icsrc"])
+    compile_cxx = f"{_quote(toolchain.cxx)} {flags} $includes -MMD -MF $out.d -c $in -o $out"
+    return [
+        "rule ptx",
+        f"  command = {_quote(toolchain.python)} -m sm70_kernels.build.ptx --nvrtc {_quote(toolchain.nvrtc)} "
+        f"--cuda-include {_quote(toolchain.cuda_include)} --source $in --output $out --depfile $out.d",
+        "  depfile = $out.d",
+        "  deps = gcc",
+        "  description = NVRTC $in",
+        "rule cubin",
+        f"  command = {_quote(toolchain.ptxas)} {' '.join(PTXAS_FLAGS)} $in -o $out > $out.log 2>&1 || "
+        "{ cat $out.log; exit 1; }",
+        "  description = PTXAS $out",
+        "rule sass",
+        f"  command = {_quote(toolchain.nvdisasm)} -c -hex -g $in > $out",
+        "  description = NVDISASM $out",
+        "rule resources",
+        f"  command = {_quote(toolchain.cuobjdump)} -res-usage $in > $out",
+        "  description = RESOURCES $out",
+        "rule embed",
+        f"  command = {_quote(toolchain.cxx)} -x assembler-with-cpp $defines -c $in -o $out",
+        "  description = EMBED $out",
+        "rule cxx",
+        f"  command = {compile_cxx}",
+        "  depfile = $out.d",
+        "  deps = gcc",
+        "  description = CXX $in",
+        "rule link",
+        f"  command = {_quote(toolchain.cxx)} {' '.join(LINK_FLAGS)} $soname $in $libraries -o $out",
+        "  description = LINK $out",
+        "rule install",
+        "  command = cp $in $out.tmp && mv $out.tmp $out",
+        "  description = INSTALL $out",
+        "",
+        f"runtime_includes = {' '.join(includes['runtime'])}",
+        f"bindings_includes = {' '.join(includes['bindings'])}",
+        f"torch_libraries = -Wl,--no-undefined -L{_quote(toolchain.torch_lib)} -Wl,--as-needed -ltorch_cpu -ltorch_cuda -ldl",
+        "",
+    ]
+
+
+def _runtime_edges() -> tuple[list[str], list[str]]:
+    """Edges and object files of csrc/runtime, which every DSO contains."""
+    lines, objects = [], []
+    for source in sorted((ROOT / "csrc" / "runtime").glob("*.cpp")):
+        target = f"build/runtime/{source.stem}.o"
+        lines += [f"build {target}: cxx csrc/runtime/{source.name}", "  includes = $runtime_includes"]
+        objects.append(target)
+    return lines, objects
+
+
+def _operator_edges(operator: str, runtime_objects: list[str]) -> tuple[list[str], list[str]]:
+    """Edges of one operator, and its final files."""
+    folder, source = operator_folder(operator), f"csrc/ops/{operator}"
+    library = installed_library(operator)
+    embedded = f"{folder}/kernel.cubin {folder}/kernel.ptx {folder}/facts.json"
+    files = {"CUBIN": "kernel.cubin", "PTX": "kernel.ptx", "FACTS": "facts.json"}
+    defines = " ".join(f"-DSM70_{name}_FILE={folder}/{file}" for name, file in files.items())
+    lines = [
+        f"build {folder}/kernel.ptx: ptx {source}/kernel.cu",
+        f"build {folder}/kernel.cubin: cubin {folder}/kernel.ptx",
+        f"build {folder}/kernel.sass: sass {folder}/kernel.cubin",
+        f"build {folder}/resources.txt: resources {folder}/kernel.cubin",
+        f"build {folder}/embedded.o: embed csrc/runtime/embedded.S | {embedded}",
+        f"  defines = {defines}",
+        f"build {folder}/op.o: cxx {source}/op.cpp",
+        "  includes = $runtime_includes",
+        f"build {folder}/{library_name(operator)}: link {folder}/op.o {folder}/embedded.o {' '.join(runtime_objects)}",
+        f"  soname = -Wl,-soname,{library_name(operator)}",
+        "  libraries = $torch_libraries",
+        f"build {library}: install {folder}/{library_name(operator)}",
+    ]
+    return lines, [library, f"{folder}/kernel.sass", f"{folder}/resources.txt"]
+
+
+def _module_edges(toolchain: Toolchain) -> tuple[list[str], list[str]]:
+    """Edges of the interpreter module. Its objects lie in a folder of this Python's name: two Pythons share a build."""
+    folder = f"build/bindings/{toolchain.extension_suffix.lstrip('.')}"
+    lines, objects = [], []
+    for source in sorted((ROOT / "csrc" / "bindings").glob("*.cpp")):
+        target = f"{folder}/{source.stem}.o"
+        lines += [f"build {target}: cxx csrc/bindings/{source.name}", "  includes = $bindings_includes"]
+        objects.append(target)
+    module = installed_module(toolchain)
+    built = f"{folder}/{Path(module).name}"
+    lines += [f"build {built}: link {' '.join(objects)}", f"build {module}: install {built}"]
+    return lines, [module]
+
+
+def write(toolchain: Toolchain) -> Path:
+    """Write build.ninja and the build facts; unchanged files keep their time stamps. Returns build.ninja's path."""
+    lines = ["# Written by sm70_kernels.build.graph.", "ninja_required_version = 1.10", "builddir = build", ""]
+    lines += _rules(toolchain)
+    runtime_lines, runtime_objects = _runtime_edges()
+    lines += runtime_lines
+    everything: list[str] = []
+    for operator in operators():
+        _write_if_changed(ROOT / operator_folder(operator) / "facts.json", build_facts(operator, toolchain))
+        edges, outputs = _operator_edges(operator, runtime_objects)
+        lines += ["", *edges, f"build {operator}: phony {' '.join(outputs)}"]
+        everything.append(operator)
+    module_lines, outputs = _module_edges(toolchain)
+    lines += ["", *module_lines, f"build interpreter: phony {' '.join(outputs)}"]
+    everything.append("interpreter")
+    lines += ["", f"build all: phony {' '.join(everything)}", "default all", ""]
+    path = BUILD / "build.ninja"
+    _write_if_changed(path, "\n".join(lines))
+    return path
+
+
+def _write_if_changed(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.is_file() or path.read_text() != text:
+        path.write_text(text)

@@ -1,0 +1,56 @@
+"""Builds everything in the checkout: the code behind ``python -m sm70_kernels.build`` and behind the wheel's hook."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sm70_kernels import _variables
+from sm70_kernels.build import graph, manifest, toolchain
+from sm70_kernels.build.settings import BUILD, LIBRARY_FOLDER, PACKAGE, ROOT, BuildError, refuse_other_architectures
+
+
+@contextmanager
+def _locked() -> Iterator[None]:
+    """One build at a time in a checkout; a second one waits."""
+    BUILD.mkdir(exist_ok=True)
+    with (BUILD / ".lock").open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+def _remove_strangers(tools: toolchain.Toolchain, targets: list[str]) -> None:
+    """Libraries that this source does not build, of a removed operator for instance, must not be found or shipped."""
+    expected = {str(ROOT / target) for target in targets}
+    for path in (PACKAGE / LIBRARY_FOLDER).glob("*.so"):
+        if str(path) not in expected:
+            path.unlink()
+
+
+def build(*, clean: bool = False, jobs: int | None = None) -> Path:
+    """Build all operators and the interpreter module in place; returns the manifest's path.
+
+    Ninja does only what is out of date, so an interrupted build goes on where it stopped. Raises BuildError.
+    """
+    _variables.check_names()
+    refuse_other_architectures()
+    tools = toolchain.find()
+    with _locked():
+        if clean:
+            for path in BUILD.iterdir():
+                if path.is_dir():
+                    shutil.rmtree(path)
+                elif path.name != ".lock":
+                    path.unlink()
+        graph.write(tools)
+        libraries = [graph.installed_library(name) for name in graph.operators()]
+        _remove_strangers(tools, libraries)
+        command = [str(tools.ninja), "-f", "build/build.ninja", "-j", str(jobs or os.cpu_count() or 1)]
+        if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
+            raise BuildError("the build failed: the first error is above")
+        return manifest.write(tools)

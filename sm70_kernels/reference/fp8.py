@@ -1,0 +1,187 @@
+"""The number formats of the KV cache, from their bit definitions: E4M3FN, E5M2 and FP16.
+
+Format names are ``"e4m3"``, ``"e5m2"`` and ``"fp16"``; aliases belong to the operators, not to the oracle.
+
+Sources: Micikevicius et al., "FP8 formats for deep learning", 2022 (arXiv:2209.05433) for E4M3FN and E5M2;
+IEEE 754-2019 for binary16. Nothing here goes through torch's float8 dtypes, so tests may compare with them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from sm70_kernels.reference.checks import FLOATS, Scale, fp32_scale, refusal, require_dtype
+
+
+@dataclass(frozen=True)
+class FloatLayout:
+    """Sign, exponent and mantissa fields of a small binary float, most significant first."""
+
+    exponent_bits: int
+    mantissa_bits: int
+    has_infinity: bool
+    """True: an all-ones exponent is infinity or NaN (IEEE). False: only the all-ones code is NaN."""
+    nan_code: int
+    """The code, without sign, that rounding a NaN produces."""
+    storage: tuple[torch.dtype, ...]
+    """Tensor dtypes that may hold these codes."""
+
+    @property
+    def sign_code(self) -> int:
+        """The sign bit."""
+        return 1 << (self.exponent_bits + self.mantissa_bits)
+
+
+LAYOUTS: Final = {
+    "e4m3": FloatLayout(4, 3, False, 0x7F, (torch.uint8, torch.float8_e4m3fn)),
+    "e5m2": FloatLayout(5, 2, True, 0x7E, (torch.uint8, torch.float8_e5m2)),
+    "fp16": FloatLayout(5, 10, True, 0x7E00, (torch.float16,)),
+}
+FORMATS: Final = tuple(LAYOUTS)
+
+
+def layout_of(fmt: str) -> FloatLayout:
+    """Return the layout of a format name; raise ``ValueError`` for any other name."""
+    if fmt not in LAYOUTS:
+        raise refusal("fmt", repr(fmt), "one of " + ", ".join(map(repr, FORMATS)))
+    return LAYOUTS[fmt]
+
+
+def require_storage(argument: str, tensor: Tensor, fmt: str) -> None:
+    """Raise ``ValueError`` unless ``tensor``'s dtype can hold codes of ``fmt``."""
+    storage = layout_of(fmt).storage
+    if tensor.dtype not in storage:
+        wanted = " or ".join(str(dtype) for dtype in storage)
+        raise refusal(argument, f"dtype {tensor.dtype}", f"{wanted}, the storage of {fmt}")
+
+
+def decode_code(code: int, fmt: str) -> float:
+    """Return the exact value of one code (0..255, or 0..65535 for FP16); signs of zeros and NaNs are kept."""
+    layout = layout_of(fmt)
+    if not 0 <= code < 2 * layout.sign_code:
+        raise refusal("code", code, f"0..{2 * layout.sign_code - 1} for {fmt}")
+    sign = -1.0 if code & layout.sign_code else 1.0
+    all_ones = (1 << layout.exponent_bits) - 1
+    exponent = (code >> layout.mantissa_bits) & all_ones
+    mantissa = code & ((1 << layout.mantissa_bits) - 1)
+    if exponent == all_ones:
+        if layout.has_infinity:
+            return sign * math.inf if mantissa == 0 else math.copysign(math.nan, sign)
+        if mantissa == (1 << layout.mantissa_bits) - 1:
+            return math.copysign(math.nan, sign)
+    bias = (1 << (layout.exponent_bits - 1)) - 1
+    if exponent == 0:  # zero and subnormals: no hidden bit, the exponent of the smallest normal
+        return sign * math.ldexp(mantissa, 1 - bias - layout.mantissa_bits)
+    return sign * math.ldexp(mantissa + (1 << layout.mantissa_bits), exponent - bias - layout.mantissa_bits)
+
+
+@cache
+def _decode_table(fmt: str) -> Tensor:
+    codes = range(2 * layout_of(fmt).sign_code)
+    return torch.tensor([decode_code(code, fmt) for code in codes], dtype=torch.float64)
+
+
+def decode_table(fmt: str) -> Tensor:
+    """Return a fresh float64 tensor of the value of every code, ``[256]`` (``[65536]`` for FP16)."""
+    return _decode_table(fmt).clone()
+
+
+def decode(stored: Tensor, fmt: str) -> Tensor:
+    """Return the stored values as float64, exactly, in the shape of ``stored``.
+
+    ``stored`` is uint8 or the float8 dtype of ``fmt`` (FP16: float16). NaN stays NaN, signed zeros are kept.
+    """
+    require_storage("stored", stored, fmt)
+    if fmt == "fp16":
+        return stored.to(torch.float64)
+    return _decode_table(fmt).to(stored.device)[stored.view(torch.uint8).to(torch.int64)]
+
+
+@cache
+def _rounding_boundaries(fmt: str) -> Tensor:
+    """Midpoints of neighbouring magnitudes: code ``c`` is nearest between boundaries ``c - 1`` and ``c``."""
+    layout = layout_of(fmt)
+    magnitudes = [value for code in range(layout.sign_code) if math.isfinite(value := decode_code(code, fmt))]
+    if layout.has_infinity:
+        # IEEE 754 overflow: infinity takes the place of the next value as if the exponent range went on.
+        magnitudes.append(2 * magnitudes[-1] - magnitudes[-2])
+    values = torch.tensor(magnitudes, dtype=torch.float64)
+    return (values[:-1] + values[1:]) / 2  # exact: neighbours differ in the last bit of a short mantissa
+
+
+def round_to_codes(x: Tensor, fmt: str) -> Tensor:
+    """Round numbers to the nearest code, ties to the even code; int64 codes in the shape of ``x``.
+
+    ``x`` is float16, float32 or float64 and is taken exactly: there is one rounding, never two. E4M3
+    saturates to ±448 (infinities too); E5M2 and FP16 overflow to infinity. A NaN gives the format's quiet NaN
+    (0x7F, 0x7E, 0x7E00) with the sign of the input.
+    """
+    require_dtype("x", x, FLOATS)
+    layout = layout_of(fmt)
+    magnitude = x.to(torch.float64).abs()
+    boundaries = _rounding_boundaries(fmt).to(x.device)
+    # The searches agree except on a midpoint, where they give its two neighbours: exactly one of them is even.
+    low = torch.bucketize(magnitude, boundaries, right=False)
+    high = torch.bucketize(magnitude, boundaries, right=True)
+    codes = torch.where(low % 2 == 0, low, high)
+    codes = torch.where(x.isnan(), layout.nan_code, codes)
+    return torch.where(x.signbit(), codes + layout.sign_code, codes)
+
+
+def encode(x: Tensor, fmt: str) -> Tensor:
+    """Round to ``e4m3`` or ``e5m2`` bytes (uint8, shape of ``x``) by the rules of :func:`round_to_codes`."""
+    if fmt == "fp16":
+        raise refusal("fmt", repr(fmt), "'e4m3' or 'e5m2' (use round_to_fp16 for FP16)")
+    return round_to_codes(x, fmt).to(torch.uint8)
+
+
+def round_to_fp16(x: Tensor) -> Tensor:
+    """Round float16/32/64 to float16 once, to nearest even; NaN becomes 0x7E00 with the sign of the input.
+
+    torch converts float64 to float16 through float32, which rounds twice and moves midpoints; float64
+    therefore goes through the table of FP16 values. From float32 torch rounds once.
+    """
+    require_dtype("x", x, FLOATS)
+    if x.dtype == torch.float64:
+        return round_to_codes(x, "fp16").to(torch.int16).view(torch.float16)
+    layout = LAYOUTS["fp16"]
+    quiet_nan = torch.where(x.signbit(), layout.nan_code + layout.sign_code, layout.nan_code)
+    canonical_nan = quiet_nan.to(torch.int16).view(torch.float16)
+    return torch.where(x.isnan(), canonical_nan, x.to(torch.float16))
+
+
+def quantize(x: Tensor, scale: Scale, fmt: str, argument: str = "scale") -> Tensor:
+    """Apply the write contract ``rne_format(float32(x / scale))``, uint8 for FP8, float16 for FP16 pages.
+
+    ``x`` is float16 or float32; ``scale`` is positive and finite in FP32. Two roundings by definition: one
+    FP32 division, then one to the format.
+    """
+    require_dtype("x", x, (torch.float16, torch.float32))
+    # A float64 quotient of FP32 numbers, rounded again to FP32, is the correctly rounded FP32 quotient
+    # (53 >= 2 * 24 + 2, Figueroa 1995). Spelled so because tensor / number may multiply by a reciprocal.
+    divisor = torch.tensor(fp32_scale(argument, scale), dtype=torch.float64, device=x.device)
+    quotient = (x.to(torch.float64) / divisor).to(torch.float32)
+    return round_to_fp16(quotient) if fmt == "fp16" else encode(quotient, fmt)
+
+
+def dequantize(stored: Tensor, scale: Scale, fmt: str, argument: str = "scale") -> Tensor:
+    """Return the exact real value ``decode(stored) * float32(scale)``, float64: what attention is defined on.
+
+    At most 11 + 24 significant bits, so the float64 product does not round.
+    """
+    return decode(stored, fmt) * fp32_scale(argument, scale)
+
+
+def dequantize_fp16(stored: Tensor, scale: Scale, fmt: str, argument: str = "scale") -> Tensor:
+    """Apply the read contract of the gather, ``rne_fp16(float32(decode(stored) * scale))``, float16.
+
+    Exact for unit scale. NaN stays NaN; its payload is 0x7E00 with the stored sign, which is this oracle's
+    choice.
+    """
+    return round_to_fp16(dequantize(stored, scale, fmt, argument).to(torch.float32))
