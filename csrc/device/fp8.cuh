@@ -1,11 +1,7 @@
-// E4M3, E5M2 and FP16 as stored in a KV cache: exact conversion to and from FP16/FP32.
+// E4M3 and E5M2 as stored in a KV cache: exact reading into FP16, correctly rounded writing from FP32.
 //
 // E4M3FN is s.eeee.mmm, bias 7, no infinity, NaN = s.1111.111, largest value 448. E5M2 is s.eeeee.mm, the upper byte
 // of an IEEE half. (OCP 8-bit Floating Point Specification, revision 1.0.)
-//
-// Reading uses moves of bits only. The bits of an E4M3 byte placed in a half, sign to bit 15 and eeee.mmm to bits
-// 13..7, are the value times 2^-8, subnormals included, because the two biases differ by 8. Multiplying that half by
-// 256 is exact. The one byte pattern this rule gets wrong is NaN, which would read as 480.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -22,91 +18,86 @@ __device__ __forceinline__ __half2 half2_from_bits(uint32_t bits) {
     return *reinterpret_cast<const __half2*>(&bits);
 }
 
-// Bit 7 of every byte of the result says whether that byte of `word` is an E4M3 NaN.
-__device__ __forceinline__ uint32_t e4m3_nan_flags(uint32_t word) {
-    return ((word & 0x7f7f7f7fu) + 0x01010101u) & 0x80808080u;
+// PRMT with all four selector bits: bit 3 replicates the chosen byte's sign, which __byte_perm() masks away.
+__device__ __forceinline__ uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
+    uint32_t result;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(selector));
+    return result;
 }
 
-// Two E4M3 bytes, in bytes 1 and 3 of `spread` with their sign replicated downwards by PRMT, to two halves x 2^-8.
-__device__ __forceinline__ uint32_t e4m3_spread_to_half2(uint32_t spread) {
-    return (spread << 7) & 0xbf80bf80u;
-}
-
-// Four E4M3 bytes to four halves, each the stored value times 2^-8. NaN bytes come out as 480 x 2^-8: the caller
-// looks at e4m3_nan_flags().
-__device__ __forceinline__ void e4m3x4_to_half2x2_scaled(uint32_t word, uint32_t& low, uint32_t& high) {
-    // Selector nibble 8+n takes byte n and replicates its sign bit over the whole byte, so that the sign reaches bit
-    // 15 after the shift while the masked bit 14 stays clear.
-    low = e4m3_spread_to_half2(__byte_perm(word, 0, 0x9180));
-    high = e4m3_spread_to_half2(__byte_perm(word, 0, 0xb3a2));
-}
-
-// What a KV cache stores, and how four elements of it become two half2 of their exact values.
+// What a KV cache stores. load4: four stored elements to four halves of their exact values, NaN to NaN.
 struct E4M3 {
     using Storage = uint8_t;
+    static constexpr int kMantissaBits = 3;
+    static constexpr int kBias = 7;
+    static constexpr float kSmallestNormal = 0x1p-6f;
+    static constexpr float kClamp = 448.0f;  // beyond it, infinity included, writing saturates
+    static constexpr uint32_t kNan = 0x7f;
 
     __device__ __forceinline__ static void load4(uint32_t word, uint32_t& low, uint32_t& high) {
-        e4m3x4_to_half2x2_scaled(word, low, high);
-        const __half2 bias = __float2half2_rn(256.0f);
-        low = half2_bits(__hmul2(half2_from_bits(low), bias));
-        high = half2_bits(__hmul2(half2_from_bits(high), bias));
-        const uint32_t nan = e4m3_nan_flags(word);
-        if (nan != 0) {
-            // All ones below the sign: a quiet NaN that keeps the sign of the byte.
+        // The byte's bits placed in a half, sign to bit 15 and eeee.mmm to bits 13..7, are the value times 2^-8,
+        // subnormals included, because the biases differ by 8. The selectors take a byte and, above it, eight copies
+        // of its sign: the shift brings one of them to bit 15, the mask clears bit 14.
+        low = (permute_bytes(word, 0, 0x9180) << 7) & 0xbf80bf80u;
+        high = (permute_bytes(word, 0, 0xb3a2) << 7) & 0xbf80bf80u;
+        const __half2 rebias = __float2half2_rn(256.0f);
+        low = half2_bits(__hmul2(half2_from_bits(low), rebias));
+        high = half2_bits(__hmul2(half2_from_bits(high), rebias));
+        // That reads NaN, the pattern 1111.111, as 480. Adding 1 to it carries into the byte's bit 7.
+        const uint32_t nan = ((word & 0x7f7f7f7fu) + 0x01010101u) & 0x80808080u;
+        if (nan != 0) {  // all ones below the sign: a quiet NaN that keeps the sign of the byte
             low |= (nan & 0x80u ? 0x7fffu : 0u) | (nan & 0x8000u ? 0x7fff0000u : 0u);
             high |= (nan & 0x800000u ? 0x7fffu : 0u) | (nan & 0x80000000u ? 0x7fff0000u : 0u);
         }
-    }
-
-    // Round to nearest even; beyond 448, infinity included, saturates; NaN keeps its sign.
-    __device__ __forceinline__ static uint32_t store1(float value) {
-        const uint32_t bits = __float_as_uint(value);
-        const uint32_t sign = (bits >> 24) & 0x80u;
-        const uint32_t magnitude = bits & 0x7fffffffu;
-        uint32_t code;
-        if (magnitude >= 0x3c800000u) {  // 2^-6, the smallest normal
-            // Add half of the last kept place, ties to even, then drop 20 bits and move the bias from 127 to 7.
-            code = (magnitude + 0x7ffffu + ((magnitude >> 20) & 1u)) >> 20;
-            code = min(code - ((127u - 7u) << 3), 0x7eu);
-        } else {
-            // 16384 has a spacing of 2^-9, E4M3's subnormal unit: the FP32 addition does the rounding.
-            code = __float_as_uint(__fadd_rn(__uint_as_float(magnitude), 16384.0f)) - 0x46800000u;
-        }
-        return sign | (magnitude > 0x7f800000u ? 0x7fu : code);
     }
 };
 
 struct E5M2 {
     using Storage = uint8_t;
+    static constexpr int kMantissaBits = 2;
+    static constexpr int kBias = 15;
+    static constexpr float kSmallestNormal = 0x1p-14f;
+    static constexpr float kClamp = 65536.0f;  // encodes as infinity, to which larger values overflow
+    static constexpr uint32_t kNan = 0x7e;
 
     __device__ __forceinline__ static void load4(uint32_t word, uint32_t& low, uint32_t& high) {
-        low = __byte_perm(word, 0, 0x1404);
-        high = __byte_perm(word, 0, 0x3424);
-    }
-
-    // IEEE: round to nearest even, overflow to infinity, NaN becomes the quiet NaN 0x7e and keeps its sign.
-    __device__ __forceinline__ static uint32_t store1(float value) {
-        const uint32_t bits = __float_as_uint(value);
-        const uint32_t sign = (bits >> 24) & 0x80u;
-        const uint32_t magnitude = bits & 0x7fffffffu;
-        uint32_t code;
-        if (magnitude >= 0x38800000u) {  // 2^-14, the smallest normal
-            code = (magnitude + 0xfffffu + ((magnitude >> 21) & 1u)) >> 21;
-            code = min(code - ((127u - 15u) << 2), 0x7cu);
-        } else {
-            // 128 has a spacing of 2^-16, E5M2's subnormal unit.
-            code = __float_as_uint(__fadd_rn(__uint_as_float(magnitude), 128.0f)) - 0x43000000u;
-        }
-        return sign | (magnitude > 0x7f800000u ? 0x7eu : code);
+        low = permute_bytes(word, 0, 0x1404);
+        high = permute_bytes(word, 0, 0x3424);
     }
 };
 
 struct Fp16 {
     using Storage = uint16_t;
-
-    __device__ __forceinline__ static uint32_t store1(float value) {
-        return __half_as_ushort(__float2half_rn(value));
-    }
 };
+
+// Magnitude of an FP32 value as a code of the format, rounded to nearest even, in bits 23 - kMantissaBits and up; the
+// bits below are zero. A NaN comes out as kClamp: the caller treats NaN apart.
+template <typename Format>
+__device__ __forceinline__ uint32_t encode_magnitude(float value) {
+    constexpr int kDropped = 23 - Format::kMantissaBits;
+    constexpr float kToSpacing = static_cast<float>(1 << kDropped);
+    constexpr float kRebias = Format::kBias == 7 ? 0x1p-120f : 0x1p-112f;  // exponent 1 of the format is FP32's 1
+    static_assert(Format::kBias == 7 || Format::kBias == 15);
+    const float magnitude = fminf(fabsf(value), Format::kClamp);
+    // The power of two at or below the magnitude, but not below the smallest normal, where the spacing stays the same.
+    const float binade =
+        fmaxf(__uint_as_float(__float_as_uint(magnitude) & 0x7f800000u), Format::kSmallestNormal);
+    // An FP32 number of size binade x 2^kDropped has the format's spacing: the addition does the rounding. Taking the
+    // large number off again is exact, and so is the step to FP32's exponents, whose subnormals are the format's.
+    const float rounded = __fmaf_rn(binade, kToSpacing, magnitude);
+    return __float_as_uint(__fmaf_rn(rounded, kRebias, __fmul_rn(binade, -kToSpacing * kRebias)));
+}
+
+// Four FP32 values to four stored bytes. The signs come from the halves the values were made of, elements 0 and 1 in
+// `halves_low`, 2 and 3 in `halves_high`: arithmetic does not keep the sign of a NaN. NaN is the caller's business.
+template <typename Format>
+__device__ __forceinline__ uint32_t store4(const float (&values)[4], uint32_t halves_low, uint32_t halves_high) {
+    constexpr int kDropped = 23 - Format::kMantissaBits;
+    const uint32_t signs = permute_bytes(halves_low, halves_high, 0x7531) & 0x80808080u;
+    return (encode_magnitude<Format>(values[0]) >> kDropped) |
+           (encode_magnitude<Format>(values[1]) >> (kDropped - 8)) |
+           (encode_magnitude<Format>(values[2]) >> (kDropped - 16)) |
+           (encode_magnitude<Format>(values[3]) << (24 - kDropped)) | signs;
+}
 
 }  // namespace sm70

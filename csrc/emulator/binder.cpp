@@ -168,6 +168,9 @@ Source Binder::source(SourceKind kind, int words) {
     } else if (kind == SourceKind::Integer) {
         if (operand.absolute || operand.invert) refuse("operand '" + operand.text + "'");
         if (operand.negate) source.flip = ~0u;
+    } else if (kind == SourceKind::Inverted) {
+        if (operand.absolute || operand.negate) refuse("operand '" + operand.text + "'");
+        if (operand.invert) source.flip = ~0u;
     } else if (operand.absolute || operand.negate || operand.invert) {
         refuse("operand '" + operand.text + "'");
     }

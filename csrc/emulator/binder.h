@@ -31,7 +31,7 @@ private:
 };
 
 /// How a float or integer source may be decorated.
-enum class SourceKind { Integer, Float, Bits };
+enum class SourceKind { Integer, Inverted, Float, Bits };
 
 struct Binder {
     const ParsedInstruction& parsed;
@@ -65,6 +65,7 @@ struct Binder {
     PredicateSource predicate_source();
     Source source(SourceKind kind = SourceKind::Bits, int words = 1);
     Source integer() { return source(SourceKind::Integer); }
+    Source inverted() { return source(SourceKind::Inverted); }
     Source floating() { return source(SourceKind::Float); }
     Source bits(int words = 1) { return source(SourceKind::Bits, words); }
     Source double_precision();

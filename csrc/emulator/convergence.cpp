@@ -85,7 +85,9 @@ void branch(Core& core, uint32_t taken, uint32_t target) {
         core.active = rest;
     }
     // A loop in one group must not starve the others.
-    if (target <= core.pc && !core.warp->groups.empty()) core.signal = Signal::Reschedule;
+    if (target > core.pc) return;
+    for (const auto& group : core.warp->groups)
+        if (group.state == GroupState::Ready) core.signal = Signal::Reschedule;
 }
 
 void arrive_at_convergence(Core& core, uint8_t barrier, uint32_t exec) {

@@ -136,20 +136,29 @@ void read_kernel_info(const Reader& reader, KernelImage& kernel) {
 }
 
 void read_resource_info(const Reader& reader, Cubin& cubin) {
-    std::map<std::string, uint32_t> frame, stack;
+    struct Stack {
+        uint32_t own = 0, total = 0, callee = 0;
+    };
+    std::map<std::string, Stack> stacks;
     for_each_attribute(reader.contents(".nv.info"), [&](uint8_t attribute, const uint8_t* p, size_t n) {
         if (n < 8 || (attribute != kRegcount && attribute != kFrameSize && attribute != kMinStackSize)) return;
-        const std::string name = reader.symbol_name(reader.symbol(read_at<uint32_t>(p)));
+        const Elf64_Sym symbol = reader.symbol(read_at<uint32_t>(p));
+        if (symbol.st_shndx >= reader.sections().size()) return;
         const auto value = read_at<uint32_t>(p + 4);
-        const auto found = cubin.kernels.find(name);
+        const std::string section = reader.sections()[symbol.st_shndx].name, name = reader.symbol_name(symbol);
+        const auto found = section.rfind(".text.", 0) == 0 ? cubin.kernels.find(section.substr(6)) : cubin.kernels.end();
         if (found == cubin.kernels.end()) return;
-        if (attribute == kRegcount) found->second.registers = value;
-        if (attribute == kFrameSize) frame[name] = value;
-        if (attribute == kMinStackSize) stack[name] = value;
+        Stack& stack = stacks[found->first];
+        const bool is_kernel = name == found->first;
+        if (attribute == kRegcount && is_kernel) found->second.registers = value;
+        if (attribute == kFrameSize) (is_kernel ? stack.own : stack.callee) = std::max(is_kernel ? stack.own : stack.callee, value);
+        if (attribute == kMinStackSize && is_kernel) stack.total = value;
     });
     for (auto& [name, kernel] : cubin.kernels) {
-        const bool known = stack.count(name) && stack[name] != ~0u;
-        const uint32_t bytes = known ? std::max(stack[name], frame[name]) : kDefaultStackBytes;
+        const Stack& stack = stacks[name];
+        uint32_t bytes = std::max(stack.total, stack.own);
+        // A callee's frame missing from the total means recursion or a call through a pointer: no bound is known.
+        if (bytes < stack.own + stack.callee) bytes += kDefaultStackBytes;
         kernel.local_bytes = (bytes + 15) / 16 * 16;
     }
 }
@@ -202,9 +211,12 @@ void read_globals(const Reader& reader, Cubin& cubin) {
             }
             size_t offset = 0;
             const auto symbol = reader.symbol(ELF64_R_SYM(r.r_info));
-            if (ELF64_R_TYPE(r.r_info) != kRelocation64 || !place(symbol, offset))
-                fail("unsupported relocation in " + target + " against " + reader.symbol_name(symbol));
-            cubin.relocations.push_back({target == ".nv.constant4", r.r_offset, offset + size_t(r.r_addend)});
+            const std::string name = reader.symbol_name(symbol);
+            if (ELF64_R_TYPE(r.r_info) != kRelocation64) fail("unsupported relocation in " + target + " against " + name);
+            const bool in_constant4 = target == ".nv.constant4";
+            if (place(symbol, offset)) cubin.relocations.push_back({in_constant4, r.r_offset, offset + size_t(r.r_addend), {}});
+            else if (symbol.st_shndx == SHN_UNDEF) cubin.relocations.push_back({in_constant4, r.r_offset, 0, name});
+            else fail("unsupported relocation in " + target + " against " + name);
         }
     }
 }

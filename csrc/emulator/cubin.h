@@ -35,6 +35,7 @@ struct AddressRelocation {
     bool in_constant4 = true;
     size_t offset = 0;
     size_t global_offset = 0;  // within Cubin::globals
+    std::string external;      // not empty: a function the driver would provide instead
 };
 
 struct GlobalSymbol {

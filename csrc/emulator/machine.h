@@ -97,11 +97,18 @@ struct Core {
     }
 };
 
+/// A function that a driver would provide, at an address that means nothing else.
+struct ExternalFunction {
+    std::string name;
+    uint64_t address = 0;
+};
+
 /// Immutable for the duration of a launch, shared by all worker threads.
 struct LaunchState {
     const DecodedKernel* kernel = nullptr;
     GlobalMemory memory;
     std::vector<uint8_t> banks[5];
+    std::vector<ExternalFunction> externals;
     const uint32_t* constants = nullptr;  // broadcast rows
     uint32_t grid[3] = {1, 1, 1};
     uint32_t block[3] = {1, 1, 1};

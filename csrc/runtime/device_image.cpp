@@ -76,11 +76,13 @@ const DeviceFacts& device_facts(int index) {
         check(driver().device_get(&device, index), "opening CUDA device " + std::to_string(index));
         char name[256] = {};
         check(driver().device_get_name(name, sizeof(name), device), "reading a device name");
+        CUcontext context{};
+        check(driver().device_primary_context_retain(&context, device), "retaining a device's primary context");
         entry = std::make_unique<DeviceFacts>(DeviceFacts{
             index, name, attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
             attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
             attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
-            attribute(device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)});
+            attribute(device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN), context});
     }
     return *entry;
 }
@@ -96,6 +98,15 @@ Image choose_image(const DeviceFacts& device) {
                                  "PTX for this GPU (right results, times that say nothing about V100)");
     }
     return Image::kPtx;
+}
+
+CurrentContext::CurrentContext(const DeviceFacts& device) {
+    check(driver().context_push_current(device.context), "making the context of " + device.name + " current");
+}
+
+CurrentContext::~CurrentContext() {
+    CUcontext popped{};
+    driver().context_pop_current(&popped);
 }
 
 CUkernel loaded_kernel(const char* name, const DeviceFacts& device, Image image) {

@@ -19,6 +19,7 @@ struct DeviceFacts {
     int major, minor;
     int multiprocessors;
     int max_dynamic_shared_bytes;  // with opt-in
+    CUcontext context;             // the device's primary context, which torch uses
 };
 
 // Facts of a CUDA device, read once. Throws std::runtime_error with the driver's code and text.
@@ -27,8 +28,18 @@ const DeviceFacts& device_facts(int index);
 // The image for this device. Throws std::runtime_error, with the remedy, for a device that is refused.
 Image choose_image(const DeviceFacts& device);
 
+// Makes a device's context the calling thread's current one. A thread that has used no CUDA function has none, and
+// torch's own guard does not give it one as long as it stays on device 0.
+class CurrentContext {
+   public:
+    explicit CurrentContext(const DeviceFacts& device);
+    ~CurrentContext();
+    CurrentContext(const CurrentContext&) = delete;
+    CurrentContext& operator=(const CurrentContext&) = delete;
+};
+
 // A kernel of this DSO, ready to be launched on the device: image loaded and the dynamic shared-memory limit raised
-// to the device's maximum. Loaded on first use, thread-safe, also inside a stream capture.
+// to the device's maximum. The device's context is current. Loaded on first use, thread-safe, also inside a stream capture.
 CUkernel loaded_kernel(const char* name, const DeviceFacts& device, Image image);
 
 }  // namespace sm70::runtime

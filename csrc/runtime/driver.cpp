@@ -30,6 +30,10 @@ Driver open_driver() {
     resolve(library, "cuDeviceGet", table.device_get);
     resolve(library, "cuDeviceGetName", table.device_get_name);
     resolve(library, "cuDeviceGetAttribute", table.device_get_attribute);
+    resolve(library, "cuDevicePrimaryCtxRetain", table.device_primary_context_retain);
+    // cuda.h renames these two to their current versions.
+    resolve(library, "cuCtxPushCurrent_v2", table.context_push_current);
+    resolve(library, "cuCtxPopCurrent_v2", table.context_pop_current);
     resolve(library, "cuLibraryLoadData", table.library_load_data);
     resolve(library, "cuLibraryGetKernel", table.library_get_kernel);
     resolve(library, "cuKernelGetAttribute", table.kernel_get_attribute);

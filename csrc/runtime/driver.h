@@ -14,6 +14,9 @@ struct Driver {
     decltype(&cuDeviceGet) device_get;
     decltype(&cuDeviceGetName) device_get_name;
     decltype(&cuDeviceGetAttribute) device_get_attribute;
+    decltype(&cuDevicePrimaryCtxRetain) device_primary_context_retain;
+    decltype(&cuCtxPushCurrent) context_push_current;
+    decltype(&cuCtxPopCurrent) context_pop_current;
     decltype(&cuLibraryLoadData) library_load_data;
     decltype(&cuLibraryGetKernel) library_get_kernel;
     decltype(&cuKernelGetAttribute) kernel_get_attribute;

@@ -1,7 +1,7 @@
 #include "runtime/launch.h"
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
-#include <torch/csrc/stable/accelerator.h>
+#include <torch/headeronly/util/shim_utils.h>
 
 #include <map>
 #include <mutex>
@@ -42,7 +42,7 @@ void launch(const Launch& request) {
         throw std::runtime_error(describe(request) + ": " + device.name + " has " +
                                  std::to_string(device.max_dynamic_shared_bytes) + " bytes a block");
     }
-    const torch::stable::accelerator::DeviceGuard guard(request.cuda_device);
+    const CurrentContext context(device);
     const CUkernel kernel = loaded_kernel(request.kernel, device, image);
     void* stream = nullptr;
     TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(request.cuda_device, &stream));

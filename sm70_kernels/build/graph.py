@@ -29,9 +29,14 @@ from sm70_kernels.build.toolchain import Toolchain
 INTERPRETER_MODULE = "_emulator"
 
 
-def operator_folder(operator: str) -> str:
+def operator_folder(operator: str, kind: str = "ops") -> str:
     """Where the intermediate files of an operator go, relative to the checkout."""
-    return f"build/ops/{operator}"
+    return f"build/{kind}/{operator}"
+
+
+def built_library(operator: str, kind: str = "ops") -> str:
+    """The operator's DSO as it is linked, relative to the checkout. Those of test_ops stay here, out of the package."""
+    return f"{operator_folder(operator, kind)}/{library_name(operator)}"
 
 
 def installed_library(operator: str) -> str:
@@ -131,10 +136,9 @@ def _runtime_edges() -> tuple[list[str], list[str]]:
     return lines, objects
 
 
-def _operator_edges(operator: str, runtime_objects: list[str]) -> tuple[list[str], list[str]]:
+def _operator_edges(operator: str, kind: str, runtime_objects: list[str]) -> tuple[list[str], list[str]]:
     """Edges of one operator, and its final files."""
-    folder, source = operator_folder(operator), f"csrc/ops/{operator}"
-    library = installed_library(operator)
+    folder, source, library = operator_folder(operator, kind), f"csrc/{kind}/{operator}", built_library(operator, kind)
     embedded = f"{folder}/kernel.cubin {folder}/kernel.ptx {folder}/facts.json"
     files = {"CUBIN": "kernel.cubin", "PTX": "kernel.ptx", "FACTS": "facts.json"}
     defines = " ".join(f"-DSM70_{name}_FILE={folder}/{file}" for name, file in files.items())
@@ -147,11 +151,13 @@ def _operator_edges(operator: str, runtime_objects: list[str]) -> tuple[list[str
         f"  defines = {defines}",
         f"build {folder}/op.o: cxx {source}/op.cpp",
         "  includes = $runtime_includes",
-        f"build {folder}/{library_name(operator)}: link {folder}/op.o {folder}/embedded.o {' '.join(runtime_objects)}",
+        f"build {library}: link {folder}/op.o {folder}/embedded.o {' '.join(runtime_objects)}",
         f"  soname = -Wl,-soname,{library_name(operator)}",
         "  libraries = $torch_libraries",
-        f"build {library}: install {folder}/{library_name(operator)}",
     ]
+    if kind == "ops":
+        lines.append(f"build {installed_library(operator)}: install {library}")
+        library = installed_library(operator)
     return lines, [library, f"{folder}/kernel.sass", f"{folder}/resources.txt"]
 
 
@@ -176,11 +182,13 @@ def write(toolchain: Toolchain) -> Path:
     runtime_lines, runtime_objects = _runtime_edges()
     lines += runtime_lines
     everything: list[str] = []
-    for operator in operators():
-        _write_if_changed(ROOT / operator_folder(operator) / "facts.json", build_facts(operator, toolchain))
-        edges, outputs = _operator_edges(operator, runtime_objects)
-        lines += ["", *edges, f"build {operator}: phony {' '.join(outputs)}"]
-        everything.append(operator)
+    for kind in ("ops", "test_ops"):
+        for operator in operators(kind=kind):
+            facts = ROOT / operator_folder(operator, kind) / "facts.json"
+            _write_if_changed(facts, build_facts(operator, toolchain))
+            edges, outputs = _operator_edges(operator, kind, runtime_objects)
+            lines += ["", *edges, f"build {kind}/{operator}: phony {' '.join(outputs)}"]
+            everything.append(f"{kind}/{operator}")
     module_lines, outputs = _module_edges(toolchain)
     lines += ["", *module_lines, f"build interpreter: phony {' '.join(outputs)}"]
     everything.append("interpreter")

@@ -125,7 +125,7 @@ def _operator_entry(operator: str, toolchain: Toolchain) -> dict[str, Any]:
         "sass_sha256": sha256(folder / "kernel.sass"),
         "capability_revision": _native.revision_in_file(library),
         "kernels": kernels,
-        "commands": _commands(toolchain, operator),
+        "commands": _commands(toolchain, f"ops/{operator}"),
     }
 
 

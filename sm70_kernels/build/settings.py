@@ -51,16 +51,16 @@ def library_name(operator: str) -> str:
     return f"libsm70_{operator}.so"
 
 
-def operators(csrc: Path = CSRC) -> list[str]:
-    """Names of the operators: the folders of csrc/ops, sorted."""
-    folder = csrc / "ops"
+def operators(csrc: Path = CSRC, kind: str = "ops") -> list[str]:
+    """Names of the operators: the folders of csrc/ops, sorted. ``kind="test_ops"``: those that only tests use."""
+    folder = csrc / kind
     if not folder.is_dir():
         raise BuildError(f"no source folder {folder}: run the build in a checkout or an unpacked sdist")
     names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
     for name in names:
         for required in ("params.h", "kernel.cu", "op.cpp"):
             if not (folder / name / required).is_file():
-                raise BuildError(f"operator csrc/ops/{name}: {required} is missing. CONTRIBUTING.md lists the files")
+                raise BuildError(f"operator csrc/{kind}/{name}: {required} is missing. CONTRIBUTING.md lists the files")
     return names
 
 

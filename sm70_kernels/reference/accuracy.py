@@ -46,7 +46,7 @@ def fp16_rounding_floor(reference: Tensor) -> float:
 def fp16_spacing(x: Tensor) -> Tensor:
     """Return the distance (float64) between FP16 neighbours in the binade of each float16 element.
 
-    NaN unless finite, ``2^-24`` for zeros and subnormals, ``2^(e - 10)`` for magnitudes in ``[2^e, 2^(e+1))``.
+    ``2^-24`` for zeros and subnormals, ``2^(e - 10)`` for magnitudes in ``[2^e, 2^(e + 1))``, else NaN.
     """
     require_dtype("x", x, (torch.float16,))
     exponent_field = (x.contiguous().view(torch.int16).to(torch.int64) >> 10) & 31
@@ -116,9 +116,7 @@ def group_changes(current: Tensor, previous: Tensor, reference: Tensor) -> Group
         got, wanted = _pair(result, reference)
         if got.dim() == 0:
             raise refusal("reference", "shape []", "shape [..., D]")
-        errors.append(
-            torch.linalg.vector_norm(got - wanted, dim=-1).nan_to_num(nan=math.inf, posinf=math.inf)
-        )
+        errors.append(torch.linalg.vector_norm(got - wanted, dim=-1).nan_to_num(nan=math.inf, posinf=math.inf))
     now, before = errors
     improved, worsened = int((now < before).sum()), int((now > before).sum())
     return GroupChanges(improved, worsened, now.numel() - improved - worsened)

@@ -167,9 +167,7 @@ def _add_prefixes(
         ends = row_lengths.clamp(max=stop)
         for end in sorted(set(ends[ends > start].tolist())):
             same_end = rows[ends == end]
-            state.add(
-                slice(None), same_end, query[:, same_end], key[:, : end - start], value[:, : end - start]
-            )
+            state.add(slice(None), same_end, query[:, same_end], key[:, : end - start], value[:, : end - start])
 
 
 def _add_selected(
@@ -244,9 +242,7 @@ def prefill_attention(
     require_shape("v", v, tuple(k.shape))
     keys = k.shape[1]
     if causal and query_rows > keys:
-        raise refusal(
-            "k", f"KV={keys}", f"at least Q={query_rows} keys, as row 0 of causal attention needs one"
-        )
+        raise refusal("k", f"KV={keys}", f"at least Q={query_rows} keys, as row 0 of causal attention needs one")
     if rows is None:
         rows = torch.arange(query_rows, device=q.device)
     require_dtype("rows", rows, (torch.int64,))

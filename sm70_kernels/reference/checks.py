@@ -58,9 +58,7 @@ def fp32_scale(argument: str, scale: Scale) -> float:
     """
     if isinstance(scale, Tensor):
         if scale.numel() != 1:
-            raise refusal(
-                argument, f"a tensor of {scale.numel()} elements", "a number or a one-element tensor"
-            )
+            raise refusal(argument, f"a tensor of {scale.numel()} elements", "a number or a one-element tensor")
         require_dtype(argument, scale, FLOATS)
         scale = float(scale.item())
     value = float(torch.tensor(scale, dtype=torch.float64).to(torch.float32).item())

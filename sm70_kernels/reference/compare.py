@@ -32,9 +32,7 @@ def compare_bitwise(actual: Tensor, expected: Tensor, name: str = "tensor") -> N
     size = actual.element_size()
     got_code, wanted_code = (int(bits[element]) & ((1 << 8 * size) - 1) for bits in (got_bits, wanted_bits))
     changed = got_code ^ wanted_code
-    first_byte = (
-        (changed & -changed).bit_length() - 1
-    ) // 8  # byte of the lowest differing bit: little-endian first
+    first_byte = ((changed & -changed).bit_length() - 1) // 8  # byte of the lowest differing bit: little-endian first
     coordinate = _coordinate(element, list(actual.shape))
     raise AssertionError(
         f"{name}: {differing.numel()} of {got_bits.numel()} elements differ bitwise ({actual.dtype}, shape"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 import torch
@@ -92,15 +92,31 @@ def decode_table(fmt: str) -> Tensor:
     return _decode_table(fmt).clone()
 
 
+def sign_bits(x: Tensor) -> Tensor:
+    """Return the sign bit of every element as bool, zeros and NaNs included.
+
+    Read from the bits, because conversions (float16 to float32 on CPU, any arithmetic on a GPU) may drop the
+    sign of a NaN.
+    """
+    integers = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return x.view(integers[x.element_size()]) < 0
+
+
+def stored_codes(stored: Tensor, fmt: str) -> Tensor:
+    """Return the codes (int64) held by a tensor of a storage dtype of ``fmt``, ``ValueError`` for another."""
+    require_storage("stored", stored, fmt)
+    if fmt == "fp16":
+        return stored.view(torch.int16).to(torch.int64) & 0xFFFF
+    return stored.view(torch.uint8).to(torch.int64)
+
+
 def decode(stored: Tensor, fmt: str) -> Tensor:
     """Return the stored values as float64, exactly, in the shape of ``stored``.
 
     ``stored`` is uint8 or the float8 dtype of ``fmt`` (FP16: float16). NaN stays NaN, signed zeros are kept.
     """
-    require_storage("stored", stored, fmt)
-    if fmt == "fp16":
-        return stored.to(torch.float64)
-    return _decode_table(fmt).to(stored.device)[stored.view(torch.uint8).to(torch.int64)]
+    codes = stored_codes(stored, fmt)
+    return _decode_table(fmt).to(stored.device)[codes]
 
 
 @cache
@@ -115,23 +131,23 @@ def _rounding_boundaries(fmt: str) -> Tensor:
     return (values[:-1] + values[1:]) / 2  # exact: neighbours differ in the last bit of a short mantissa
 
 
-def round_to_codes(x: Tensor, fmt: str) -> Tensor:
+def round_to_codes(x: Tensor, fmt: str, negative: Tensor | None = None) -> Tensor:
     """Round numbers to the nearest code, ties to the even code; int64 codes in the shape of ``x``.
 
     ``x`` is float16, float32 or float64 and is taken exactly: there is one rounding, never two. E4M3
     saturates to ±448 (infinities too); E5M2 and FP16 overflow to infinity. A NaN gives the format's quiet NaN
-    (0x7F, 0x7E, 0x7E00) with the sign of the input.
+    (0x7F, 0x7E, 0x7E00). The sign is that of ``x``, or ``negative`` where the caller knows it better.
     """
     require_dtype("x", x, FLOATS)
     layout = layout_of(fmt)
-    magnitude = x.to(torch.float64).abs()
+    magnitude = x.to(torch.float64).abs().contiguous()
     boundaries = _rounding_boundaries(fmt).to(x.device)
-    # The searches agree except on a midpoint, where they give its two neighbours: exactly one of them is even.
+    # The searches agree except on a midpoint, where they give its two neighbours: exactly one is even.
     low = torch.bucketize(magnitude, boundaries, right=False)
     high = torch.bucketize(magnitude, boundaries, right=True)
     codes = torch.where(low % 2 == 0, low, high)
     codes = torch.where(x.isnan(), layout.nan_code, codes)
-    return torch.where(x.signbit(), codes + layout.sign_code, codes)
+    return torch.where(sign_bits(x) if negative is None else negative, codes + layout.sign_code, codes)
 
 
 def encode(x: Tensor, fmt: str) -> Tensor:
@@ -141,19 +157,13 @@ def encode(x: Tensor, fmt: str) -> Tensor:
     return round_to_codes(x, fmt).to(torch.uint8)
 
 
-def round_to_fp16(x: Tensor) -> Tensor:
+def round_to_fp16(x: Tensor, negative: Tensor | None = None) -> Tensor:
     """Round float16/32/64 to float16 once, to nearest even; NaN becomes 0x7E00 with the sign of the input.
 
-    torch converts float64 to float16 through float32, which rounds twice and moves midpoints; float64
-    therefore goes through the table of FP16 values. From float32 torch rounds once.
+    ``negative`` is as in :func:`round_to_codes`. The table of FP16 values does it, because torch converts
+    float64 to float16 through float32, which rounds twice and moves midpoints.
     """
-    require_dtype("x", x, FLOATS)
-    if x.dtype == torch.float64:
-        return round_to_codes(x, "fp16").to(torch.int16).view(torch.float16)
-    layout = LAYOUTS["fp16"]
-    quiet_nan = torch.where(x.signbit(), layout.nan_code + layout.sign_code, layout.nan_code)
-    canonical_nan = quiet_nan.to(torch.int16).view(torch.float16)
-    return torch.where(x.isnan(), canonical_nan, x.to(torch.float16))
+    return round_to_codes(x, "fp16", negative).to(torch.int16).view(torch.float16)
 
 
 def quantize(x: Tensor, scale: Scale, fmt: str, argument: str = "scale") -> Tensor:
@@ -167,7 +177,9 @@ def quantize(x: Tensor, scale: Scale, fmt: str, argument: str = "scale") -> Tens
     # (53 >= 2 * 24 + 2, Figueroa 1995). Spelled so because tensor / number may multiply by a reciprocal.
     divisor = torch.tensor(fp32_scale(argument, scale), dtype=torch.float64, device=x.device)
     quotient = (x.to(torch.float64) / divisor).to(torch.float32)
-    return round_to_fp16(quotient) if fmt == "fp16" else encode(quotient, fmt)
+    if fmt == "fp16":
+        return round_to_fp16(quotient, sign_bits(x))
+    return round_to_codes(quotient, fmt, sign_bits(x)).to(torch.uint8)
 
 
 def dequantize(stored: Tensor, scale: Scale, fmt: str, argument: str = "scale") -> Tensor:
@@ -178,10 +190,19 @@ def dequantize(stored: Tensor, scale: Scale, fmt: str, argument: str = "scale") 
     return decode(stored, fmt) * fp32_scale(argument, scale)
 
 
+@lru_cache(maxsize=16)
+def _read_table(fmt: str, scale: float) -> Tensor:
+    """Return what the read contract makes of every code under an FP32 scale, float16."""
+    product = (_decode_table(fmt) * scale).to(torch.float32)
+    negative = torch.arange(product.numel()) >= layout_of(fmt).sign_code
+    return round_to_fp16(product, negative)
+
+
 def dequantize_fp16(stored: Tensor, scale: Scale, fmt: str, argument: str = "scale") -> Tensor:
     """Apply the read contract of the gather, ``rne_fp16(float32(decode(stored) * scale))``, float16.
 
     Exact for unit scale. NaN stays NaN; its payload is 0x7E00 with the stored sign, which is this oracle's
     choice.
     """
-    return round_to_fp16(dequantize(stored, scale, fmt, argument).to(torch.float32))
+    codes = stored_codes(stored, fmt)
+    return _read_table(fmt, fp32_scale(argument, scale)).to(stored.device)[codes]

@@ -180,9 +180,7 @@ def gather_paged_kv(
             raise refusal(f"seq_lens[{row}]", length, f"0..{capacity}, what the output holds")
         live_pages(f"block_table[{row}]", block_table[row], length, page, pages)
         if out_block_table is None:
-            destinations.append(
-                torch.full((1 if length else 0,), row, dtype=torch.int64, device=out_k.device)
-            )
+            destinations.append(torch.full((1 if length else 0,), row, dtype=torch.int64, device=out_k.device))
         else:
             argument = f"out_block_table[{row}]"
             destinations.append(live_pages(argument, out_block_table[row], length, out_page, out_k.shape[0]))

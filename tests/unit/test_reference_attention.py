@@ -1,6 +1,7 @@
 """Attention and state merging of the reference against torch's SDPA in float64 and direct formulas."""
 
 import math
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -12,6 +13,15 @@ from sm70_kernels import reference
 TILE_EDGES = (0, 1, 2, 3, 15, 16, 17, 63, 64, 65, 127, 128, 129)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Keep products of this size on one thread: on a busy machine, handing them out costs more than they do."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
@@ -21,15 +31,11 @@ def assert_same(actual: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-13)
 
 
-def sdpa(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: torch.Tensor, scale: float
-) -> torch.Tensor:
+def sdpa(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: torch.Tensor, scale: float) -> torch.Tensor:
     """Attend with torch: ``q [Q, Hq, D]``, ``k``/``v`` ``[KV, Hkv, D]``, boolean ``visible [Q, KV]``."""
     group = q.shape[1] // k.shape[1]
     k, v = (x.repeat_interleave(group, dim=1).transpose(0, 1) for x in (k, v))
-    return scaled_dot_product_attention(q.transpose(0, 1), k, v, attn_mask=visible, scale=scale).transpose(
-        0, 1
-    )
+    return scaled_dot_product_attention(q.transpose(0, 1), k, v, attn_mask=visible, scale=scale).transpose(0, 1)
 
 
 def direct_lse(q: torch.Tensor, k: torch.Tensor, visible: torch.Tensor, scale: float) -> torch.Tensor:
@@ -64,11 +70,10 @@ def paged_case(
     return key_cache, value_cache, torch.tensor(table, dtype=torch.int32)
 
 
-def dense_of(
-    cache: torch.Tensor, table_row: torch.Tensor, length: int, scale: float, fmt: str
-) -> torch.Tensor:
+def dense_of(cache: torch.Tensor, table_row: torch.Tensor, length: int, scale: float, fmt: str) -> torch.Tensor:
     page = cache.shape[1]
-    tokens = [cache[table_row[token // page], token % page] for token in range(length)]
+    pages = table_row.tolist()
+    tokens = [cache[pages[token // page], token % page] for token in range(length)]
     return reference.dequantize(torch.stack(tokens), scale, fmt)
 
 
@@ -105,9 +110,9 @@ def test_the_last_query_is_aligned_to_the_last_key(queries: int, prefix: int) ->
 
 
 def test_sampled_rows_are_rows_of_the_whole() -> None:
-    q, k, v = normal(1, 600, 6, 8), normal(1, 900, 2, 8, seed=1), normal(1, 900, 2, 8, seed=2)
+    q, k, v = normal(1, 260, 6, 8), normal(1, 400, 2, 8, seed=1), normal(1, 400, 2, 8, seed=2)
     whole = reference.prefill_attention(q, k, v, 0.5, chunk_keys=128)
-    rows = torch.tensor([599, 0, 255, 256, 17])
+    rows = torch.tensor([259, 0, 255, 256, 17])
     sampled = reference.prefill_attention(q, k, v, 0.5, rows=rows)
     assert_same(sampled.out, whole.out[:, rows])
     assert_same(sampled.lse, whole.lse[:, rows])
@@ -168,9 +173,7 @@ def test_verify_rows_have_prefixes_of_their_own() -> None:
     flat = reference.verify_attention(q, key_cache, value_cache, table, row_lengths.flatten(), *arguments)
     reference.compare_bitwise(flat.out, out, "flat row lengths")
     for row in range(8):
-        alone = reference.decode_attention(
-            q[:, row], key_cache, value_cache, table, row_lengths[:, row], *arguments
-        )
+        alone = reference.decode_attention(q[:, row], key_cache, value_cache, table, row_lengths[:, row], *arguments)
         assert_same(out[:, row], alone.out)
         assert_same(lse[:, row], alone.lse)
     assert bool((out[0, 2] == 0).all())
@@ -229,9 +232,7 @@ def test_sparse_attention_sees_exactly_the_selected_blocks(kv_heads: int) -> Non
     selected[0, :, 1:] = torch.tensor([3, 15, 0, -1, 7, 8, 21, -1], dtype=torch.int32)
     selected[4] = -1
     source = reference.DenseRow(k, v)
-    out, lse = reference.attention(
-        q, source, lengths, kv_heads, scale, selected_blocks=selected, chunk_keys=10
-    )
+    out, lse = reference.attention(q, source, lengths, kv_heads, scale, selected_blocks=selected, chunk_keys=10)
     group = query_heads // kv_heads
     for row in range(rows):
         for head in range(kv_heads):
@@ -319,7 +320,7 @@ def test_refusals_name_the_argument() -> None:
     with pytest.raises(ValueError, match="k: got shape"):
         reference.prefill_attention(q, k[..., :4], k, 1.0)
     k = normal(1, 8, 1, 8)
-    with pytest.raises(ValueError, match="rows: got 4; wanted query rows in 0..3"):
+    with pytest.raises(ValueError, match=r"rows: got 4; wanted query rows in 0\.\.3"):
         reference.prefill_attention(q, k, k, 1.0, rows=torch.tensor([4]))
     with pytest.raises(ValueError, match="softmax_scale: got nan"):
         reference.prefill_attention(q, k, k, math.nan)
@@ -346,6 +347,4 @@ def test_live_block_table_entries_must_be_pages(argument: str, table: list[list[
     cache = torch.zeros((2, 16, 1, 8), dtype=torch.uint8)
     block_table, seq_lens = torch.tensor(table, dtype=torch.int32), torch.tensor([length], dtype=torch.int32)
     with pytest.raises(ValueError, match=rf"^{argument}\[0\]: got .*; wanted "):
-        reference.decode_attention(
-            normal(1, 2, 8), cache, cache, block_table, seq_lens, 1.0, 1.0, "e4m3", 1.0
-        )
+        reference.decode_attention(normal(1, 2, 8), cache, cache, block_table, seq_lens, 1.0, 1.0, "e4m3", 1.0)

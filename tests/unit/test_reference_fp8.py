@@ -3,6 +3,7 @@
 import bisect
 import math
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -29,13 +30,20 @@ def enumerate_values(fmt: str) -> list[float]:
     return [*values, math.nan] if fmt == "e4m3" else [*values, math.inf, math.nan, math.nan, math.nan]
 
 
+@cache
+def finite_magnitudes(fmt: str) -> list[Fraction]:
+    values = ALL_FP16[:0x7C00].tolist() if fmt == "fp16" else enumerate_values(fmt)
+    return [Fraction(value) for value in values if math.isfinite(value)]
+
+
 def rne_fraction(value: Fraction, digits: int, smallest_exponent: int) -> Fraction:
     """Round to ``digits`` significant bits, ties to even, with quanta no finer than 2^smallest_exponent."""
     if value == 0:
         return value
-    quantum = Fraction(2) ** smallest_exponent
-    while abs(value) >= quantum * 2**digits:
-        quantum *= 2
+    exponent = abs(value.numerator).bit_length() - value.denominator.bit_length() - digits
+    while abs(value) >= Fraction(2) ** (exponent + digits):
+        exponent += 1
+    quantum = Fraction(2) ** max(exponent, smallest_exponent)
     return round(value / quantum) * quantum  # Fraction.__round__ is half to even
 
 
@@ -62,9 +70,7 @@ def test_decode_table_is_the_independent_enumeration(fmt: str) -> None:
     table = reference.decode_table(fmt)
     np.testing.assert_array_equal(table[:128].numpy(), np.array(positive))
     np.testing.assert_array_equal(table[128:].numpy(), -np.array(positive))
-    assert table.signbit().tolist() == [code >= 128 for code in range(256)], (
-        "signs of zeros and NaNs are kept"
-    )
+    assert table.signbit().tolist() == [code >= 128 for code in range(256)], "signs of zeros and NaNs are kept"
 
 
 @pytest.mark.parametrize("fmt", FP8)
@@ -110,7 +116,7 @@ def test_every_finite_byte_survives_decode_and_encode(fmt: str) -> None:
 
 @pytest.mark.parametrize("fmt", FP8)
 def test_encode_is_the_nearest_value_for_all_fp16(fmt: str) -> None:
-    table = [Fraction(value) for value in enumerate_values(fmt) if math.isfinite(value)]
+    table = finite_magnitudes(fmt)
     got = reference.quantize(ALL_FP16, 1.0, fmt).tolist()
     infinity, nan = {"e4m3": (0x7E, 0x7F), "e5m2": (0x7C, 0x7E)}[fmt]
     for code, value in enumerate(ALL_FP16.tolist()):
@@ -134,18 +140,16 @@ def test_encode_agrees_with_torch_below_overflow(fmt: str) -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     halves=st.lists(st.integers(0, 65535), min_size=1, max_size=16),
-    scale=st.floats(min_value=2.0**-149, max_value=3.0e38, width=32),
+    scale=st.floats(min_value=2.0**-149, max_value=2.0**127, width=32),
 )
 @example(halves=[0x3C00, 0x7BFF, 0x0001, 0x8000], scale=2.0**-149)
-@example(halves=[0x3C00, 0x7BFF, 0x0001, 0x8001], scale=3.0e38)
+@example(halves=[0x3C00, 0x7BFF, 0x0001, 0x8001], scale=2.0**127)
 @example(halves=list(range(0x3C00, 0x3C40)), scale=float(np.float32(1 / 3)))
 def test_write_contract_is_two_exact_roundings(fmt: str, halves: list[int], scale: float) -> None:
     x = torch.tensor(halves).to(torch.int16).view(torch.float16)
     x = x[x.isfinite()]
     got = reference.quantize(x, scale, fmt)
-    table = [Fraction(value) for value in reference.decode_table("fp16").tolist()[:0x7C00]]
-    if fmt != "fp16":
-        table = [Fraction(value) for value in enumerate_values(fmt) if math.isfinite(value)]
+    table = finite_magnitudes(fmt)
     for element, value in enumerate(x.tolist()):
         quotient = rne_fraction(Fraction(value) / Fraction(scale), 24, -149)
         sign = math.copysign(1.0, value) < 0
@@ -158,8 +162,9 @@ def test_write_contract_is_two_exact_roundings(fmt: str, halves: list[int], scal
 
 @pytest.mark.parametrize("fmt", FP8)
 @settings(max_examples=30, deadline=None)
-@given(scale=st.floats(min_value=2.0**-149, max_value=3.0e38, width=32))
+@given(scale=st.floats(min_value=2.0**-149, max_value=2.0**127, width=32))
 @example(scale=1.0)
+@example(scale=8408269 * 2.0**-23)  # 1.875 times it is near an FP16 midpoint that its FP32 product falls on
 def test_read_contract_is_two_exact_roundings(fmt: str, scale: float) -> None:
     codes = torch.arange(256, dtype=torch.uint8)
     got = reference.dequantize_fp16(codes, scale, fmt)
@@ -177,8 +182,8 @@ def test_read_contract_is_two_exact_roundings(fmt: str, scale: float) -> None:
 
 
 def test_special_values_are_encoded_by_the_contract() -> None:
-    x = torch.tensor([math.inf, -math.inf, math.nan, 464.0, 480.0, 1e30, 61439.0, 61440.0, -0.0, 2.0**-10])
-    x = torch.cat((x, torch.tensor([0xFE00]).to(torch.int16).view(torch.float16).to(torch.float32)))
+    x = torch.tensor([math.inf, -math.inf, math.nan, 464.0, 480.0, 1e30, 61439.0, 61440.0, -0.0, 2**-10])
+    x = torch.cat((x, torch.tensor([-1], dtype=torch.int32).view(torch.float32)))  # 0xFFFFFFFF, a NaN
     e4m3 = [0x7E, 0xFE, 0x7F, 0x7E, 0x7E, 0x7E, 0x7E, 0x7E, 0x80, 0x00, 0xFF]
     e5m2 = [0x7C, 0xFC, 0x7E, 0x5F, 0x60, 0x7C, 0x7B, 0x7C, 0x80, 0x14, 0xFE]
     assert reference.encode(x, "e4m3").tolist() == e4m3
@@ -193,7 +198,7 @@ def test_special_values_are_encoded_by_the_contract() -> None:
 )
 @example(value=0.0, half=0x3C00, nudge=1)
 def test_float64_is_rounded_to_fp16_once(value: float, half: int, nudge: int) -> None:
-    # A midpoint of two FP16 values moved by up to two float64 steps: rounding through FP32 first loses the step.
+    # A midpoint of two FP16 values moved by up to two float64 steps: rounding to FP32 first loses the step.
     table = reference.decode_table("fp16")
     midpoint = (table[half] + table[half + 1]).item() / 2
     for _ in range(abs(nudge)):
@@ -204,13 +209,25 @@ def test_float64_is_rounded_to_fp16_once(value: float, half: int, nudge: int) ->
     reference.compare_bitwise(reference.round_to_fp16(x), expected, "fp16")
 
 
-def test_float32_is_rounded_to_fp16_as_through_the_table() -> None:
+def test_float32_is_rounded_to_fp16_as_by_hardware() -> None:
     table = reference.decode_table("fp16")[:0x7C01]
     table[0x7C00] = 65536.0
     midpoints = ((table[:-1] + table[1:]) / 2).to(torch.float32)
     below, above = (torch.nextafter(midpoints, torch.tensor(end)) for end in (-math.inf, math.inf))
-    x = torch.cat((midpoints, below, above, torch.tensor([math.inf, -math.inf, math.nan, 0.0, -0.0])))
-    reference.compare_bitwise(reference.round_to_fp16(x), reference.round_to_fp16(x.double()), "fp16")
+    x = torch.cat((midpoints, below, above, torch.tensor([math.inf, 0.0])))
+    x = torch.cat((x, -x))
+    reference.compare_bitwise(reference.round_to_fp16(x), x.to(torch.float16), "fp16")
+
+
+@pytest.mark.parametrize("count", [1, 7, 64])
+def test_nan_signs_survive_whatever_the_tensor_size(count: int) -> None:
+    # torch's float16 -> float32 conversion drops the sign of a NaN in short tensors but not in long ones.
+    nan = torch.tensor([0xFE01]).to(torch.int16).view(torch.float16).expand(count)
+    for fmt, code in (("e4m3", 0xFF), ("e5m2", 0xFE)):
+        assert reference.quantize(nan, 0.3, fmt).tolist() == count * [code]
+        stored = torch.full((count,), code, dtype=torch.uint8)
+        for read in (reference.dequantize_fp16(stored, 0.3, fmt), reference.quantize(nan, 0.3, "fp16")):
+            assert read.view(torch.int16).tolist() == count * [0xFE00 - 0x10000]
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, math.nan, math.inf, 1e-50, 1e39, torch.ones(2)])
@@ -231,14 +248,14 @@ def test_a_scale_may_be_a_one_element_tensor_and_is_rounded_to_fp32() -> None:
 
 @pytest.mark.parametrize("fmt", ["fp8", "fp8_e4m3", "E4M3", "bf16", ""])
 def test_only_the_three_names_are_formats(fmt: str) -> None:
-    with pytest.raises(ValueError, match="fmt: got .*'e4m3', 'e5m2', 'fp16'"):
+    with pytest.raises(ValueError, match=r"fmt: got .*'e4m3', 'e5m2', 'fp16'"):
         reference.decode(torch.zeros(1, dtype=torch.uint8), fmt)
 
 
 def test_storage_of_another_format_is_refused() -> None:
-    with pytest.raises(ValueError, match="stored: got dtype torch.float8_e5m2; wanted .*e4m3"):
+    with pytest.raises(ValueError, match=r"stored: got dtype torch.float8_e5m2; wanted .*e4m3"):
         reference.decode(torch.zeros(1, dtype=torch.uint8).view(torch.float8_e5m2), "e4m3")
-    with pytest.raises(ValueError, match="x: got dtype torch.int32"):
+    with pytest.raises(ValueError, match=r"x: got dtype torch.int32"):
         reference.encode(torch.zeros(1, dtype=torch.int32), "e4m3")
     with pytest.raises(ValueError, match="round_to_fp16"):
         reference.encode(torch.zeros(1), "fp16")

@@ -59,9 +59,7 @@ def random_block_table(lengths: list[int], page: int, pages: int, seed: int) -> 
     rows = []
     for length in lengths:
         live = -(-length // page)
-        rows.append(
-            [order.pop() for _ in range(live)] + [STALE[i % len(STALE)] for i in range(blocks - live)]
-        )
+        rows.append([order.pop() for _ in range(live)] + [STALE[i % len(STALE)] for i in range(blocks - live)])
     return torch.tensor(rows, dtype=torch.int32)
 
 
@@ -69,8 +67,8 @@ def random_block_table(lengths: list[int], page: int, pages: int, seed: int) -> 
 @pytest.mark.parametrize("fmt", FORMATS)
 @pytest.mark.parametrize("page", [16, 48, 784])
 def test_gather_is_a_copy_of_live_tokens(page: int, fmt: str, layout: Layout) -> None:
-    lengths = [0, 1, 15, 16, 17, page - 1, page, page + 1, 2 * page + 5]
-    heads, pages = 2, 20
+    lengths = [0, 1, 15, 16, 17, page - 1, page, page + 1, 2 * page + 5] if page < 100 else [0, 17, page + 1]
+    heads, pages = 2, 24
     key_cache, value_cache = layout(storage(fmt), pages, page, heads)
     fill_with_random_bits(key_cache, 1)
     fill_with_random_bits(value_cache, 2)
@@ -80,11 +78,11 @@ def test_gather_is_a_copy_of_live_tokens(page: int, fmt: str, layout: Layout) ->
     reference.gather_paged_kv(key_cache, value_cache, block_table, seq_lens, 1.0, 0.3, fmt, *out)
 
     for cache, scale, gathered in ((key_cache, 1.0, out[0]), (value_cache, 0.3, out[1])):
+        values, table = reference.dequantize_fp16(cache, scale, fmt), block_table.tolist()
         expected = torch.full_like(gathered, UNTOUCHED)
         for row, length in enumerate(lengths):
             for token in range(length):
-                stored = cache[block_table[row, token // page], token % page]
-                expected[row, token] = reference.dequantize_fp16(stored, scale, fmt)
+                expected[row, token] = values[table[row][token // page], token % page]
             for token in range(length, min(-(-length // 16) * 16, gathered.shape[1])):
                 expected[row, token] = 0.0
         reference.compare_bitwise(gathered, expected, f"gather {fmt} page {page}")
@@ -124,14 +122,15 @@ def test_gather_into_pages_is_the_contiguous_gather_cut_up(out_page: int) -> Non
     dense = [torch.full((len(lengths), 192, 2, HEAD_DIM), UNTOUCHED).half() for _ in range(2)]
     paged = [torch.full((out_pages, out_page, 2, HEAD_DIM), UNTOUCHED).half() for _ in range(2)]
     inputs = (key_cache, value_cache, block_table, seq_lens, 2.5, 1.0, "e4m3")
-    reference.gather_paged_kv(*inputs, *dense)
-    reference.gather_paged_kv(*inputs, *paged, out_block_table)
+    reference.gather_paged_kv(*inputs, dense[0], dense[1])
+    reference.gather_paged_kv(*inputs, paged[0], paged[1], out_block_table)
 
+    table = out_block_table.tolist()
     for contiguous, got in zip(dense, paged, strict=True):
         expected = torch.full_like(got, UNTOUCHED)
         for row, length in enumerate(lengths):
             for token in range(-(-length // 16) * 16):
-                expected[out_block_table[row, token // out_page], token % out_page] = contiguous[row, token]
+                expected[table[row][token // out_page], token % out_page] = contiguous[row, token]
         reference.compare_bitwise(got, expected, "paged gather")
 
 
@@ -260,9 +259,7 @@ def gather_arguments() -> dict[str, object]:
         ("seq_lens", {"out_block_table": torch.zeros((2, 0), dtype=torch.int32)}),
     ],
 )
-def test_a_refused_gather_names_the_argument_and_writes_nothing(
-    argument: str, changes: dict[str, object]
-) -> None:
+def test_a_refused_gather_names_the_argument_and_writes_nothing(argument: str, changes: dict[str, object]) -> None:
     arguments = gather_arguments() | changes
     with pytest.raises(ValueError, match=rf"^{argument}.*: got .*; wanted "):
         reference.gather_paged_kv(**arguments)  # type: ignore[arg-type]

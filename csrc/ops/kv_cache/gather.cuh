@@ -4,13 +4,16 @@
 // live tiles of all rows are numbered through, and block b takes tiles b, b + gridDim.x, ... so that one long row
 // among short ones keeps every SM busy and one captured graph serves any lengths.
 //
-//   G6/D256, Hkv 1, E4M3, a tile: 2 x 4 KiB read, 2 x 8 KiB written, 256 threads, one vector of K and one of V each.
-//   Bound: DRAM. 48 bytes a thread and tile side against about 60 instructions: 15 % of Volta's issue slots.
+//   D256, Hkv 1, E4M3, a tile: 2 x 4 KiB read, 2 x 8 KiB written by 256 threads, two vectors of K and two of V each,
+//   all loads before the first store. Bound: DRAM.
 #pragma once
 
 #include "ops/kv_cache/vector.cuh"
 
 namespace sm70::kv_cache {
+
+// Vectors of K, and as many of V, that a thread has in flight.
+constexpr int kInFlight = 2;
 
 // Stored elements to FP16: exact for unit scale, else one FP32 multiplication and one rounding.
 template <typename Format, int kWidth>
@@ -44,53 +47,56 @@ __device__ __forceinline__ Element* tile_base(const TokenTensor& tensor, int64_t
 }
 
 template <typename Format, int kWidth>
-__device__ __forceinline__ void gather_tile(const GatherParams& p, int32_t row, int32_t tile, int32_t length,
+__device__ __forceinline__ void gather_tile(const GatherParams& p, int32_t row, uint32_t tile, int32_t length,
                                             float k_scale, float v_scale) {
     using V = Vector<Format, kWidth>;
     using Storage = typename Format::Storage;
 
-    const int32_t page = p.block_table[row * p.block_table_stride + tile / p.tiles_per_page];
+    const uint32_t block = p.tiles_per_page.divide(tile);
+    const int32_t page = p.block_table[row * p.block_table_stride + block];
     if (page < 0 || page >= p.pages) __trap();
-    const int32_t token_in_page = tile % p.tiles_per_page * kTileTokens;
+    const uint32_t token_in_page = p.tiles_per_page.remainder(tile, block) * kTileTokens;
     const Storage* k_in = tile_base<Storage>(p.key_cache, page, token_in_page);
     const Storage* v_in = tile_base<Storage>(p.value_cache, page, token_in_page);
 
     int64_t out_page = row;
-    int64_t out_token = static_cast<int64_t>(tile) * kTileTokens;
+    const int32_t first_token = static_cast<int32_t>(tile) * kTileTokens;
+    int64_t out_token = first_token;
     if (p.out_block_table != nullptr) {
-        out_page = p.out_block_table[row * p.out_block_table_stride + tile / p.tiles_per_out_page];
+        const uint32_t out_block = p.tiles_per_out_page.divide(tile);
+        out_page = p.out_block_table[row * p.out_block_table_stride + out_block];
         if (out_page < 0 || out_page >= p.out_pages) __trap();
-        out_token = tile % p.tiles_per_out_page * kTileTokens;
+        out_token = p.tiles_per_out_page.remainder(tile, out_block) * kTileTokens;
     }
     uint16_t* k_out = tile_base<uint16_t>(p.k_out, out_page, out_token);
     uint16_t* v_out = tile_base<uint16_t>(p.v_out, out_page, out_token);
 
-    const int32_t first_token = tile * kTileTokens;
-    const int32_t live = min(kTileTokens, length - first_token);
     // The part of the tile past the length is zeroed, never loaded: it may hold NaN. An output whose rows are not
     // a multiple of 16 tokens ends inside the tile.
-    const int32_t filled = static_cast<int32_t>(min(static_cast<int64_t>(kTileTokens), p.out_tokens - first_token));
-    for (int32_t item = static_cast<int32_t>(threadIdx.x); item < filled * p.vectors_per_token; item += kThreads) {
-        const int32_t token = item / p.vectors_per_token;
-        const int32_t vector = item - token * p.vectors_per_token;
-        const int32_t head = vector / p.vectors_per_head;
-        const int32_t element = (vector - head * p.vectors_per_head) * kWidth;
-
-        uint32_t k_halves[V::kHalfWords] = {};
-        uint32_t v_halves[V::kHalfWords] = {};
-        if (token < live) {
-            uint32_t k_stored[V::kStoredWords], v_stored[V::kStoredWords];
-            load_words<V::kStoredBytes>(
-                k_in + token * p.key_cache.token_stride + head * p.key_cache.head_stride + element, k_stored);
-            load_words<V::kStoredBytes>(
-                v_in + token * p.value_cache.token_stride + head * p.value_cache.head_stride + element, v_stored);
-            dequantise<Format, kWidth>(k_stored, k_scale, k_halves);
-            dequantise<Format, kWidth>(v_stored, v_scale, v_halves);
+    const uint32_t live = static_cast<uint32_t>(min(kTileTokens, length - first_token));
+    const uint32_t filled = static_cast<uint32_t>(min(kTileTokens, p.out_tokens - first_token));
+    const uint32_t items = filled * p.vectors_per_token.divisor;
+    for (uint32_t first = threadIdx.x; first < items; first += kInFlight * kThreads) {
+        uint32_t k_stored[kInFlight][V::kStoredWords] = {};  // bits 0 are the value 0 in every format
+        uint32_t v_stored[kInFlight][V::kStoredWords] = {};
+        Place place[kInFlight];
+#pragma unroll
+        for (int i = 0; i < kInFlight; ++i) {
+            place[i] = place_of<kWidth>(first + i * kThreads, p.vectors_per_token, p.vectors_per_head);
+            if (place[i].token < live) {
+                load_words<V::kStoredBytes>(address(k_in, p.key_cache, place[i]), k_stored[i]);
+                load_words<V::kStoredBytes>(address(v_in, p.value_cache, place[i]), v_stored[i]);
+            }
         }
-        store_words<V::kHalfBytes>(k_out + token * p.k_out.token_stride + head * p.k_out.head_stride + element,
-                                   k_halves);
-        store_words<V::kHalfBytes>(v_out + token * p.v_out.token_stride + head * p.v_out.head_stride + element,
-                                   v_halves);
+#pragma unroll
+        for (int i = 0; i < kInFlight; ++i) {
+            if (place[i].token >= filled) break;
+            uint32_t halves[V::kHalfWords];
+            dequantise<Format, kWidth>(k_stored[i], place[i].token < live ? k_scale : 1.0f, halves);
+            store_words<V::kHalfBytes>(address(k_out, p.k_out, place[i]), halves);
+            dequantise<Format, kWidth>(v_stored[i], place[i].token < live ? v_scale : 1.0f, halves);
+            store_words<V::kHalfBytes>(address(v_out, p.v_out, place[i]), halves);
+        }
     }
 }
 
@@ -100,12 +106,12 @@ __device__ __forceinline__ void gather(const GatherParams& p) {
     const float v_scale = read_scale(p.v_scale);
 
     // First tile of this block in the row at hand, as the rows' tiles are numbered through.
-    int32_t tile = static_cast<int32_t>(blockIdx.x);
+    uint32_t tile = blockIdx.x;
     for (int32_t row = 0; row < p.batch; ++row) {
         const int32_t length = p.seq_lens[row * p.seq_lens_stride];
         if (length < 0 || length > p.max_tokens) __trap();
-        const int32_t tiles = (length + kTileTokens - 1) / kTileTokens;
-        for (; tile < tiles; tile += static_cast<int32_t>(gridDim.x)) {
+        const uint32_t tiles = static_cast<uint32_t>(length + kTileTokens - 1) / kTileTokens;
+        for (; tile < tiles; tile += gridDim.x) {
             gather_tile<Format, kWidth>(p, row, tile, length, k_scale, v_scale);
         }
         tile -= tiles;

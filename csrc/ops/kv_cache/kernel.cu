@@ -12,10 +12,8 @@
         sm70::kv_cache::write<sm70::Format, width>(params);                                                      \
     }
 
-SM70_KV_CACHE_KERNELS(e4m3, E4M3, 16)
 SM70_KV_CACHE_KERNELS(e4m3, E4M3, 8)
 SM70_KV_CACHE_KERNELS(e4m3, E4M3, 1)
-SM70_KV_CACHE_KERNELS(e5m2, E5M2, 16)
 SM70_KV_CACHE_KERNELS(e5m2, E5M2, 8)
 SM70_KV_CACHE_KERNELS(e5m2, E5M2, 1)
 SM70_KV_CACHE_KERNELS(fp16, Fp16, 8)

@@ -1,6 +1,7 @@
 // Kernel parameters of the kv_cache operator: plain data shared by the kernels and op.cpp.
 #pragma once
 
+#include "device/fast_divide.h"
 #include "device/fixed_width.h"
 
 namespace sm70::kv_cache {
@@ -28,11 +29,13 @@ struct WriteParams {
     const int64_t* slot_mapping;  // [tokens]: page * page_tokens + offset, or -1 to skip the token
     int64_t slot_stride;
     Scale k_scale, v_scale;
-    int64_t slots;                // pages * page_tokens, below 2^32
-    int64_t items;                // tokens * Hkv * D / elements a thread handles
-    int32_t page_tokens;
-    int32_t vectors_per_head;     // D / elements a thread handles
-    int32_t vectors_per_token;    // Hkv * vectors_per_head
+    int64_t slots;                  // pages * page_tokens, below 2^31
+    uint32_t tokens;             // below 2^31
+    uint32_t vectors_per_token;  // Hkv * D / elements of a vector
+    uint32_t tokens_per_pass;    // of a block: kThreads / lanes_per_token
+    FastDivisor lanes_per_token;   // threads side by side on one token: min(vectors_per_token, kThreads)
+    FastDivisor vectors_per_head;  // D / elements of a vector
+    FastDivisor page_tokens;
 };
 
 struct GatherParams {
@@ -47,19 +50,21 @@ struct GatherParams {
     const int32_t* out_block_table;  // null for a contiguous output
     int64_t out_block_table_stride;
     Scale k_scale, v_scale;
-    int64_t max_tokens;        // longest row that both block table and output can hold
-    int64_t out_tokens;        // tokens a row of the output can hold; zero filling stops here
+    int32_t max_tokens;  // longest row that both block table and output can hold
+    int32_t out_tokens;  // tokens a row of the output can hold; zero filling stops here
     int32_t batch;
     int32_t pages;
     int32_t out_pages;
-    int32_t tiles_per_page;      // page / 16
-    int32_t tiles_per_out_page;  // out_page / 16; unused for a contiguous output
-    int32_t vectors_per_head;
-    int32_t vectors_per_token;
+    FastDivisor tiles_per_page;      // page / 16
+    FastDivisor tiles_per_out_page;  // out_page / 16; unused for a contiguous output
+    FastDivisor vectors_per_head;
+    FastDivisor vectors_per_token;
 };
 
 // A tile is 16 tokens: every page holds a whole number of tiles, so a tile has one page.
 constexpr int32_t kTileTokens = 16;
 constexpr int32_t kThreads = 256;
+// Passes of a block of the write kernel, each over as many tokens as its threads cover.
+constexpr uint32_t kPasses = 4;
 
 }  // namespace sm70::kv_cache

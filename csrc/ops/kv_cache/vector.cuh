@@ -1,8 +1,9 @@
-// A thread's share of one head: `kWidth` consecutive elements, moved by the widest loads the layout allows.
+// A thread's share of one head: kWidth consecutive elements, moved by the widest accesses that the layout allows.
 //
-// width 16  needs 16-byte alignment of cache and FP16 side: one 16-byte FP8 access, two 16-byte FP16 accesses
-// width 8   the cache is only 8-byte aligned (a token stride of 264, say): one 8-byte FP8 access
-// width 1   any other layout
+// width 8  FP16 side 16-byte aligned, FP8 cache 8-byte aligned (a token stride of 264 is): a warp moves 512 contiguous
+//          bytes of FP16 and 256 of FP8 an instruction, whole sectors both. 16 elements a thread would read FP8 16
+//          bytes at a time, but write its FP16 in two halves of every sector, and is no faster.
+// width 1  any other layout
 #pragma once
 
 #include "device/fp8.cuh"
@@ -10,18 +11,15 @@
 
 namespace sm70::kv_cache {
 
-// Copies kBytes between memory and registers in accesses of 16, 8, 2 or 1 bytes. The address is aligned to them.
+// kBytes between memory and registers in one access. The address is aligned to them.
 template <int kBytes>
 __device__ __forceinline__ void load_words(const void* source, uint32_t* words) {
-    if constexpr (kBytes >= 16) {
-#pragma unroll
-        for (int i = 0; i < kBytes / 16; ++i) {
-            const uint4 q = static_cast<const uint4*>(source)[i];
-            words[4 * i] = q.x;
-            words[4 * i + 1] = q.y;
-            words[4 * i + 2] = q.z;
-            words[4 * i + 3] = q.w;
-        }
+    if constexpr (kBytes == 16) {
+        const uint4 q = *static_cast<const uint4*>(source);
+        words[0] = q.x;
+        words[1] = q.y;
+        words[2] = q.z;
+        words[3] = q.w;
     } else if constexpr (kBytes == 8) {
         const uint2 q = *static_cast<const uint2*>(source);
         words[0] = q.x;
@@ -36,12 +34,8 @@ __device__ __forceinline__ void load_words(const void* source, uint32_t* words) 
 
 template <int kBytes>
 __device__ __forceinline__ void store_words(void* target, const uint32_t* words) {
-    if constexpr (kBytes >= 16) {
-#pragma unroll
-        for (int i = 0; i < kBytes / 16; ++i) {
-            static_cast<uint4*>(target)[i] =
-                make_uint4(words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]);
-        }
+    if constexpr (kBytes == 16) {
+        *static_cast<uint4*>(target) = make_uint4(words[0], words[1], words[2], words[3]);
     } else if constexpr (kBytes == 8) {
         *static_cast<uint2*>(target) = make_uint2(words[0], words[1]);
     } else if constexpr (kBytes == 2) {
@@ -59,6 +53,29 @@ struct Vector {
     static constexpr int kHalfBytes = kWidth * 2;
     static constexpr int kHalfWords = (kHalfBytes + 3) / 4;
 };
+
+// Where a vector lies in its token: offsets in elements are head * head_stride + element.
+struct Place {
+    uint32_t token;
+    int64_t head;
+    uint32_t element;
+};
+
+// `item` numbers the vectors of consecutive tokens.
+template <int kWidth>
+__device__ __forceinline__ Place place_of(uint32_t item, const FastDivisor& vectors_per_token,
+                                          const FastDivisor& vectors_per_head) {
+    const uint32_t token = vectors_per_token.divide(item);
+    const uint32_t vector = vectors_per_token.remainder(item, token);
+    const uint32_t head = vectors_per_head.divide(vector);
+    return {token, static_cast<int64_t>(head), vectors_per_head.remainder(vector, head) * kWidth};
+}
+
+// Address of a vector, from the address of the token numbered 0.
+template <typename Element>
+__device__ __forceinline__ Element* address(Element* base, const TokenTensor& tensor, const Place& place) {
+    return base + place.token * tensor.token_stride + place.head * tensor.head_stride + place.element;
+}
 
 // The scale as the kernel uses it. A device scale that is not positive and finite can't be refused by the host
 // without a synchronisation; it becomes NaN, so that every value made with it is NaN instead of quietly wrong.

@@ -1,18 +1,23 @@
 // write_paged_kv: FP16 K and V of new tokens into pages of E4M3, E5M2 or FP16.
 //
-// A thread quantises one vector of K and one of V of one token. stored = round(float32(x / scale)): one correctly
-// rounded FP32 division, then one rounding to nearest even.
+// stored = round(float32(x / scale)): one correctly rounded FP32 division, then one rounding to nearest even. A thread
+// keeps its place in the token, one vector of K and the same of V, and goes through kPasses tokens, so that addresses
+// and reciprocals are paid for once.
 //
-//   D256, Hkv 1, E4M3, a vector: 2 x 32 bytes read, 2 x 16 bytes written. Bound: DRAM, if the division stays cheap:
-//   the compiler's division uses the XU once an element and a call on its slow side, so it is done here by two
-//   Newton steps with a reciprocal shared by all elements, about 16 instructions an element in all.
+//   D256, Hkv 1, E4M3, a thread and token: 2 x 16 bytes read, 2 x 8 bytes written. Bound: DRAM, as long as an element
+//   costs few instructions: 9 with unit scale, 14 with another. The compiler's own division takes a trip to the XU and
+//   a branch an element.
 #pragma once
 
 #include "ops/kv_cache/vector.cuh"
 
 namespace sm70::kv_cache {
 
-// FP16 values divided by one positive scale, each quotient correctly rounded to FP32.
+constexpr uint32_t kTokensInFlight = 2;
+static_assert(kPasses % kTokensInFlight == 0);
+
+// Finite FP16 values divided by one positive scale, each quotient correctly rounded to FP32. The sign of a zero may get
+// lost, and an infinite or NaN value gives NaN or infinity: the caller treats signs and such values apart.
 class Divider {
    public:
     __device__ __forceinline__ explicit Divider(float scale)
@@ -23,6 +28,7 @@ class Divider {
           in_range_(scale >= 0x1p-60f && scale <= 0x1p60f) {}
 
     __device__ __forceinline__ bool unit() const { return unit_; }
+    __device__ __forceinline__ bool invalid() const { return scale_ != scale_; }  // a bad device scale: read_scale()
 
     __device__ __forceinline__ float operator()(float value) const {
         if (unit_) return value;
@@ -31,9 +37,7 @@ class Divider {
         // correctly rounded because the reciprocal is (Markstein, IBM J. Res. Dev. 34, 1990).
         const float q0 = __fmul_rn(value, reciprocal_);
         const float q1 = __fmaf_rn(__fmaf_rn(-q0, scale_, value), reciprocal_, q0);
-        const float q2 = __fmaf_rn(__fmaf_rn(-q1, scale_, value), reciprocal_, q1);
-        // 0 and infinity have a residual of 0 or NaN: q0 is right for them, and keeps the sign of -0.
-        return value == 0.0f || fabsf(value) > 65504.0f ? q0 : q2;
+        return __fmaf_rn(__fmaf_rn(-q1, scale_, value), reciprocal_, q1);
     }
 
    private:
@@ -41,65 +45,130 @@ class Divider {
     bool unit_, in_range_;
 };
 
+// Whether a vector holds an infinity or NaN: 0 x those is NaN, and stays it.
+template <int kWords>
+__device__ __forceinline__ bool any_not_finite(const uint32_t (&halves)[kWords]) {
+    __half2 sum = __float2half2_rn(0.0f);
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) sum = __hfma2(half2_from_bits(halves[i]), __float2half2_rn(0.0f), sum);
+    return !__hbeq2(sum, sum);
+}
+
 template <typename Format, int kWidth>
-__device__ __forceinline__ void quantise(const uint32_t* halves, const Divider& divide, uint32_t* stored) {
+__device__ __forceinline__ void quantise(const uint32_t (&halves)[Vector<Format, kWidth>::kHalfWords],
+                                         const Divider& divide,
+                                         uint32_t (&stored)[Vector<Format, kWidth>::kStoredWords]) {
     using V = Vector<Format, kWidth>;
-    constexpr int kBits = 8 * static_cast<int>(sizeof(typename Format::Storage));
-    constexpr int kPerWord = 32 / kBits;
-    if (kBits == 16 && divide.unit()) {  // a copy, NaN payloads included
+    constexpr bool kFp8 = sizeof(typename Format::Storage) == 1;
+    if constexpr (kFp8) {
 #pragma unroll
-        for (int i = 0; i < V::kStoredWords; ++i) stored[i] = halves[i];
-        return;
+        for (int i = 0; i < V::kStoredWords; ++i) {
+            const uint32_t low = halves[2 * i];
+            const uint32_t high = kWidth > 1 ? halves[2 * i + 1] : 0;
+            const float2 first = __half22float2(half2_from_bits(low));
+            const float2 second = __half22float2(half2_from_bits(high));
+            const float quotients[4] = {divide(first.x), divide(first.y), divide(second.x), divide(second.y)};
+            stored[i] = store4<Format>(quotients, low, high);
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < V::kStoredWords; ++i) {
+            const float2 value = __half22float2(half2_from_bits(halves[i]));
+            const uint32_t quotients = half2_bits(__floats2half2_rn(divide(value.x), divide(value.y)));
+            stored[i] = divide.unit() ? halves[i] : (quotients & 0x7fff7fffu) | (halves[i] & 0x80008000u);
+        }
     }
+    if (!any_not_finite(halves) && !divide.invalid()) return;
+    // Infinity came out right for FP8: the division turned it into NaN, and the encoder takes NaN for its largest
+    // value. NaN did not. In FP16 both stay what they were.
 #pragma unroll
-    for (int i = 0; i < V::kStoredWords; ++i) stored[i] = 0;
-#pragma unroll
-    for (int i = 0; i < V::kHalfWords; ++i) {
-        const float2 value = __half22float2(half2_from_bits(halves[i]));
-        const int element = 2 * i;
-        stored[element / kPerWord] |= Format::store1(divide(value.x)) << (element % kPerWord * kBits);
-        if constexpr (kWidth > 1) {
-            stored[element / kPerWord] |= Format::store1(divide(value.y)) << ((element + 1) % kPerWord * kBits);
+    for (int element = 0; element < kWidth; ++element) {
+        const uint32_t half = (halves[element / 2] >> (element % 2 * 16)) & 0xffffu;
+        if constexpr (kFp8) {
+            if ((half & 0x7fffu) <= 0x7c00u && !divide.invalid()) continue;
+            const int shift = element % 4 * 8;
+            stored[element / 4] &= ~(0xffu << shift);
+            stored[element / 4] |= (Format::kNan | ((half >> 8) & 0x80u)) << shift;
+        } else {
+            if ((half & 0x7c00u) != 0x7c00u && !divide.invalid()) continue;
+            const int shift = element % 2 * 16;
+            stored[element / 2] &= ~(0xffffu << shift);
+            stored[element / 2] |= (divide.invalid() ? 0x7fffu : half) << shift;
         }
     }
 }
 
+// One tensor pair, K or V, as a thread sees it: everything about its vector that does not depend on the token.
 template <typename Format, int kWidth>
-__device__ __forceinline__ void write(const WriteParams& p) {
+class Lane {
     using V = Vector<Format, kWidth>;
     using Storage = typename Format::Storage;
 
-    const int64_t item = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-    if (item >= p.items) return;
-    const int64_t token = item / p.vectors_per_token;
-    const int64_t slot = p.slot_mapping[token * p.slot_stride];
-    if (slot == -1) return;
-    if (slot < 0 || slot >= p.slots) __trap();
+   public:
+    __device__ __forceinline__ Lane(const TokenTensor& source, const TokenTensor& cache, const Scale& scale,
+                                    uint32_t head, uint32_t element)
+        : source_(static_cast<const uint16_t*>(source.data) + head * source.head_stride + element),
+          source_stride_(source.token_stride),
+          cache_(static_cast<Storage*>(cache.data) + head * cache.head_stride + element),
+          page_stride_(cache.outer_stride),
+          token_stride_(cache.token_stride),
+          divide_(read_scale(scale)) {}
 
-    const int32_t vector = static_cast<int32_t>(item - token * p.vectors_per_token);
-    const int32_t head = vector / p.vectors_per_head;
-    const int32_t element = (vector - head * p.vectors_per_head) * kWidth;
-    const uint32_t page = static_cast<uint32_t>(slot) / static_cast<uint32_t>(p.page_tokens);
-    const uint32_t token_in_page = static_cast<uint32_t>(slot) - page * static_cast<uint32_t>(p.page_tokens);
+    __device__ __forceinline__ void load(uint32_t token, uint32_t (&halves)[V::kHalfWords]) const {
+        load_words<V::kHalfBytes>(source_ + token * source_stride_, halves);
+    }
 
-    uint32_t k_halves[V::kHalfWords], v_halves[V::kHalfWords];
-    load_words<V::kHalfBytes>(static_cast<const uint16_t*>(p.k.data) + token * p.k.token_stride +
-                                  head * p.k.head_stride + element,
-                              k_halves);
-    load_words<V::kHalfBytes>(static_cast<const uint16_t*>(p.v.data) + token * p.v.token_stride +
-                                  head * p.v.head_stride + element,
-                              v_halves);
-    uint32_t k_stored[V::kStoredWords], v_stored[V::kStoredWords];
-    quantise<Format, kWidth>(k_halves, Divider(read_scale(p.k_scale)), k_stored);
-    quantise<Format, kWidth>(v_halves, Divider(read_scale(p.v_scale)), v_stored);
-    store_words<V::kStoredBytes>(static_cast<Storage*>(p.key_cache.data) + page * p.key_cache.outer_stride +
-                                     token_in_page * p.key_cache.token_stride + head * p.key_cache.head_stride +
-                                     element,
-                                 k_stored);
-    store_words<V::kStoredBytes>(static_cast<Storage*>(p.value_cache.data) + page * p.value_cache.outer_stride +
-                                     token_in_page * p.value_cache.token_stride + head * p.value_cache.head_stride +
-                                     element,
-                                 v_stored);
+    __device__ __forceinline__ void store(uint32_t page, uint32_t token_in_page,
+                                          const uint32_t (&halves)[V::kHalfWords]) const {
+        uint32_t stored[V::kStoredWords];
+        quantise<Format, kWidth>(halves, divide_, stored);
+        store_words<V::kStoredBytes>(cache_ + page * page_stride_ + token_in_page * token_stride_, stored);
+    }
+
+   private:
+    const uint16_t* source_;
+    int64_t source_stride_;
+    Storage* cache_;
+    int64_t page_stride_, token_stride_;
+    Divider divide_;
+};
+
+template <typename Format, int kWidth>
+__device__ __forceinline__ void write(const WriteParams& p) {
+    using V = Vector<Format, kWidth>;
+    // Threads stand side by side along a token's vectors and, where a token has few, along tokens.
+    const uint32_t first_token = p.lanes_per_token.divide(threadIdx.x);
+    const uint32_t first_vector = p.lanes_per_token.remainder(threadIdx.x, first_token);
+    if (first_token >= p.tokens_per_pass) return;
+    const uint32_t begin = blockIdx.x * (p.tokens_per_pass * kPasses) + first_token;
+    for (uint32_t vector = first_vector; vector < p.vectors_per_token; vector += p.lanes_per_token.divisor) {
+        const uint32_t head = p.vectors_per_head.divide(vector);
+        const uint32_t element = p.vectors_per_head.remainder(vector, head) * kWidth;
+        const Lane<Format, kWidth> k(p.k, p.key_cache, p.k_scale, head, element);
+        const Lane<Format, kWidth> v(p.v, p.value_cache, p.v_scale, head, element);
+        // Two tokens at a time: four loads in flight before the first is waited for.
+        for (uint32_t pass = 0; pass < kPasses; pass += kTokensInFlight) {
+            int64_t slot[kTokensInFlight];
+            uint32_t k_halves[kTokensInFlight][V::kHalfWords], v_halves[kTokensInFlight][V::kHalfWords];
+#pragma unroll
+            for (uint32_t i = 0; i < kTokensInFlight; ++i) {
+                const uint32_t token = begin + (pass + i) * p.tokens_per_pass;
+                slot[i] = token < p.tokens ? p.slot_mapping[token * p.slot_stride] : -1;
+                if (slot[i] == -1) continue;
+                if (slot[i] < 0 || slot[i] >= p.slots) __trap();
+                k.load(token, k_halves[i]);
+                v.load(token, v_halves[i]);
+            }
+#pragma unroll
+            for (uint32_t i = 0; i < kTokensInFlight; ++i) {
+                if (slot[i] == -1) continue;
+                const uint32_t page = p.page_tokens.divide(static_cast<uint32_t>(slot[i]));
+                const uint32_t token_in_page = p.page_tokens.remainder(static_cast<uint32_t>(slot[i]), page);
+                k.store(page, token_in_page, k_halves[i]);
+                v.store(page, token_in_page, v_halves[i]);
+            }
+        }
+    }
 }
 
 }  // namespace sm70::kv_cache

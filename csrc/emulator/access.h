@@ -1,0 +1,88 @@
+// Address checks shared by loads, stores and atomics: every lane's access is inside one buffer (or the block's shared
+// memory, or the thread's stack), aligned to its width, and allowed to write if it does.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "error.h"
+#include "machine.h"
+
+namespace sm70emu {
+
+inline bool lane_in(uint32_t mask, int lane) { return mask >> lane & 1; }
+
+struct LaneAddresses {
+    uint64_t at[kLanes];
+};
+
+/// 64-bit base (two rows) plus displacement.
+inline void global_addresses(const Core& core, const Instruction& in, LaneAddresses& out) {
+    const uint32_t* base = core.row(in.a);
+    const auto displacement = uint64_t(in.offset);
+    for (int lane = 0; lane < kLanes; ++lane)
+        out.at[lane] = (uint64_t(base[kLanes + lane]) << 32 | base[lane]) + displacement;
+}
+
+/// 32-bit base, scaled, plus displacement; wraps like the machine's 32-bit adder.
+inline void window_addresses(const Core& core, const Instruction& in, LaneAddresses& out) {
+    const uint32_t* base = core.row(in.a);
+    const auto displacement = uint32_t(in.offset);
+    for (int lane = 0; lane < kLanes; ++lane) out.at[lane] = uint32_t((base[lane] << in.mode) + displacement);
+}
+
+[[noreturn]] inline void refuse_access(Core& core, int lane, const std::string& why) {
+    core.fault_lane = lane;
+    fail(why);
+}
+
+inline void check_alignment(Core& core, int lane, uint64_t address, uint32_t width, const char* space) {
+    if (address & (width - 1))
+        refuse_access(core, lane, std::string("misaligned ") + std::to_string(width) + "-byte access to " + space + " memory at " + hex(address));
+}
+
+/// Host address of a global access by one lane.
+inline uint8_t* global_pointer(Core& core, int lane, uint64_t address, uint32_t width, bool writing) {
+    check_alignment(core, lane, address, width, "global");
+    const GlobalBuffer* buffer = core.last_buffer;
+    if (!buffer || address - buffer->address >= buffer->bytes || buffer->bytes - (address - buffer->address) < width ||
+        (writing && !buffer->writable)) {
+        buffer = core.launch->memory.find(address, width, writing);
+        if (!buffer) refuse_access(core, lane, core.launch->memory.explain(address, width, writing));
+        core.last_buffer = buffer;
+    }
+    return reinterpret_cast<uint8_t*>(address);
+}
+
+inline uint8_t* shared_pointer(Core& core, int lane, uint64_t address, uint32_t width) {
+    check_alignment(core, lane, address, width, "shared");
+    if (address + width > core.block->shared_bytes)
+        refuse_access(core, lane, "access of " + std::to_string(width) + " bytes at shared address " + hex(address) +
+                                      ": out of bounds, the block has " + std::to_string(core.block->shared_bytes) + " bytes");
+    return core.block->shared + address;
+}
+
+/// Stack words of a warp lie lane by lane: word w of lane l is at [w][l].
+inline uint32_t* local_word(Core& core, int lane, uint64_t address, uint32_t width) {
+    check_alignment(core, lane, address, width, "local");
+    if (address + width > core.block->local_bytes)
+        refuse_access(core, lane, "access of " + std::to_string(width) + " bytes at stack address " + hex(address) +
+                                      ": out of bounds, a thread has " + std::to_string(core.block->local_bytes) + " bytes");
+    return reinterpret_cast<uint32_t*>(core.warp->local) + address / 4 * kLanes + lane;
+}
+
+/// Whether all lanes lie in the buffer used last, aligned; then no lane needs a check of its own.
+inline bool all_in_last_buffer(const Core& core, const LaneAddresses& addresses, uint32_t width, bool writing) {
+    const GlobalBuffer* buffer = core.last_buffer;
+    if (!buffer || buffer->bytes < width || (writing && !buffer->writable)) return false;
+    const uint64_t base = buffer->address, last = buffer->bytes - width;
+    uint64_t outside = 0, low_bits = 0;
+    for (int lane = 0; lane < kLanes; ++lane) {
+        const uint64_t into = addresses.at[lane] - base;
+        outside |= (last - into) | into;  // the top bit shows a negative difference
+        low_bits |= addresses.at[lane];
+    }
+    return !(outside >> 63) && !(low_bits & (width - 1));
+}
+
+}  // namespace sm70emu

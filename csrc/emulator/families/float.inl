@@ -1,0 +1,419 @@
+// Single precision: arithmetic, comparison, selection, special functions.
+
+enum FloatMode : int { kFtz = 1, kSaturate = 2 };
+
+SM70EMU_INLINE float flush(float x) {
+    const uint32_t bits = as_bits(x);
+    return as_float(bits & 0x7f800000u ? bits : bits & 0x80000000u);
+}
+
+/// What every arithmetic result goes through: flush, saturation, the canonical NaN.
+template <int Mode>
+SM70EMU_INLINE uint32_t float_out(float x) {
+    if (Mode & kFtz) x = flush(x);
+    if (Mode & kSaturate) {
+        x = x > 0.0f ? x : 0.0f;  // NaN and -0 become +0
+        x = x < 1.0f ? x : 1.0f;
+        return as_bits(x);
+    }
+    return x == x ? as_bits(x) : kCanonicalNaN32;
+}
+
+template <int Mode>
+SM70EMU_INLINE float float_arg(const uint32_t* row, const Source& s, int lane) {
+    const float x = float_in(row, s, lane);
+    return Mode & kFtz ? flush(x) : x;
+}
+
+template <int Mode>
+struct Fadd {
+    static void run(Core& core, const Instruction& in, uint32_t exec) {
+        const uint32_t *a = core.row(in.a), *b = core.row(in.b);
+        write_lanes(core.destination(in.destination), exec, [&](int l) {
+            return float_out<Mode>(float_arg<Mode>(a, in.a, l) + float_arg<Mode>(b, in.b, l));
+        });
+    }
+};
+
+template <int Mode>
+struct Fmul {
+    static void run(Core& core, const Instruction& in, uint32_t exec) {
+        const uint32_t *a = core.row(in.a), *b = core.row(in.b);
+        write_lanes(core.destination(in.destination), exec, [&](int l) {
+            return float_out<Mode>(float_arg<Mode>(a, in.a, l) * float_arg<Mode>(b, in.b, l));
+        });
+    }
+};
+
+template <int Mode>
+struct Ffma {
+    static void run(Core& core, const Instruction& in, uint32_t exec) {
+        const uint32_t *a = core.row(in.a), *b = core.row(in.b), *c = core.row(in.c);
+        write_lanes(core.destination(in.destination), exec, [&](int l) {
+            return float_out<Mode>(__builtin_fmaf(float_arg<Mode>(a, in.a, l), float_arg<Mode>(b, in.b, l), float_arg<Mode>(c, in.c, l)));
+        });
+    }
+};
+
+/// Directed roundings: rare, so one lane at a time. Kind: 0 add, 1 multiply, 2 fused multiply-add.
+template <int Kind>
+struct FloatDirected {
+    static void run(Core& core, const Instruction& in, uint32_t exec) {
+        const uint32_t *a = core.row(in.a), *b = core.row(in.b), *c = core.row(in.c);
+        uint32_t* d = core.destination(in.destination);
+        const auto mode = Rounding(in.mode & 3);
+        const bool ftz = in.mode & 4, saturate = in.mode & 8;
+        for (int l = 0; l < kLanes; ++l) {
+            if (!bit_of(exec, l)) continue;
+            float x = float_in(a, in.a, l), y = float_in(b, in.b, l), z = float_in(c, in.c, l);
+            if (ftz) x = flush(x), y = flush(y), z = flush(z);
+            float r = Kind == 0 ? add_directed(x, y, mode) : Kind == 1 ? mul_directed(x, y, mode) : fma_directed(x, y, z, mode);
+            if (ftz) r = flush(r);
+            d[l] = saturate ? float_out<kSaturate>(r) : float_out<0>(r);
+        }
+    }
+};
+
+template <template <int> class Nearest, int Kind>
+void bind_float_arithmetic(Binder& b) {
+    const bool ftz = b.take("FTZ");
+    const Rounding rounding = b.rounding();
+    const bool saturate = b.take("SAT");
+    b.out.destination = b.destination();
+    b.out.a = b.floating();
+    b.out.b = b.floating();
+    if (Kind == 2) b.out.c = b.floating();
+    if (rounding == Rounding::Nearest) {
+        b.handler(pick<Nearest, 4>((ftz ? kFtz : 0) | (saturate ? kSaturate : 0)));
+        return;
+    }
+    b.out.mode = uint8_t(int(rounding) | (ftz ? 4 : 0) | (saturate ? 8 : 0));
+    b.handler(&FloatDirected<Kind>::run);
+}
+
+// --- comparison
+
+/// The set of outcomes that satisfy the comparison (see Isetp).
+SM70EMU_INLINE uint32_t take_float_comparison(Binder& b) {
+    return 1 + uint32_t(b.require({"LT", "EQ", "LE", "GT", "NE", "GE", "NUM", "NAN", "LTU", "EQU", "LEU", "GTU", "NEU", "GEU"}));
+}
+
+template <class Value>
+SM70EMU_INLINE bool compare(uint32_t accepted, Value x, Value y) {
+    return (accepted & (x < y ? 1u : x == y ? 2u : x > y ? 4u : 8u)) != 0;
+}
+
+/// Combines a comparison with the third predicate: 0 AND, 1 OR, 2 XOR.
+SM70EMU_INLINE uint32_t combine(uint32_t result, uint32_t with, int operation) {
+    return operation == 0 ? result & with : operation == 1 ? result | with : result ^ with;
+}
+
+template <int Mode>
+SM70EMU_INLINE uint32_t compare_lanes(Core& core, const Instruction& in) {
+    const uint32_t *a = core.row(in.a), *b = core.row(in.b);
+    const uint32_t accepted = in.width;
+    return lanes_where([&](int l) { return compare(accepted, float_arg<Mode>(a, in.a, l), float_arg<Mode>(b, in.b, l)); });
+}
+
+template <int Mode>
+struct Fsetp {
+    static void run(Core& core, const Instruction& in, uint32_t exec) {
+        const uint32_t result = compare_lanes<Mode>(core, in), with = core.predicate(in.p0);
+        core.write_predicate(in.predicate0, combine(result, with, in.mode), exec);
+        core.write_predicate(in.predicate1, combine(~result, with, in.mode), exec);
+    }
+};
+
+template <int Mode>
+struct Fset {
+    static void run(Core& core, const Instruction& in, uint32_t exec) {
+        const uint32_t set = combine(compare_lanes<Mode>(core, in), core.predicate(in.p0), in.mode);
+        const uint32_t one = in.immediate;
+        write_lanes(core.destination(in.destination), exec, [&](int l) { return bit_of(set, l) ? one : 0u; });
+    }
+};
+
+void bind_fsetp(Binder& b) {
+    b.out.width = uint8_t(take_float_comparison(b));
+    const bool ftz = b.take("FTZ");
+    b.out.mode = uint8_t(b.require({"AND", "OR", "XOR"}));
+    b.out.predicate0 = b.predicate_destination();
+    b.out.predicate1 = b.predicate_destination();
+    b.out.a = b.floating();
+    b.out.b = b.floating();
+    b.out.p0 = b.predicate_source();
+    b.handler(pick<Fsetp, 2>(ftz ? kFtz : 0));
+}
+
+void bind_fset(Binder& b) {
+    b.out.immediate = b.take("BF") ? as_bits(1.0f) : ~0u;
+    b.out.width = uint8_t(take_float_comparison(b));
+    const bool ftz = b.take("FTZ");
+    b.out.mode = uint8_t(b.require({"AND", "OR", "XOR"}));
+    b.out.destination = b.destination();
+    b.out.a = b.floating();
+    b.out.b = b.floating();
+    b.out.p0 = b.predicate_source();
+    b.handler(pick<Fset, 2>(ftz ? kFtz : 0));
+}
+
+// --- selection
+
+template <int Mode>
+struct Fsel {
+    static void run(Core& core, const Instruction& in, uint32_t exec) {
+        const uint32_t *a = core.row(in.a), *b = core.row(in.b);
+        const uint32_t choice = core.predicate(in.p0);
+        write_lanes(core.destination(in.destination), exec, [&](int l) {
+            const float x = float_arg<Mode>(a, in.a, l), y = float_arg<Mode>(b, in.b, l);
+            return bit_of(choice, l) ? as_bits(x) : as_bits(y);
+        });
+    }
+};
+
+void bind_fsel(Binder& b) {
+    const bool ftz = b.take("FTZ");
+    b.out.destination = b.destination();
+    b.out.a = b.floating();
+    b.out.b = b.floating();
+    b.out.p0 = b.predicate_source();
+    b.handler(pick<Fsel, 2>(ftz ? kFtz : 0));
+}
+
+template <int Mode>
+struct Fmnmx {
+    static void run(Core& core, const Instruction& in, uint32_t exec) {
+        const uint32_t *a = core.row(in.a), *b = core.row(in.b);
+        const uint32_t want_min = core.predicate(in.p0);
+        write_lanes(core.destination(in.destination), exec, [&](int l) {
+            const uint32_t x = as_bits(float_arg<Mode>(a, in.a, l)), y = as_bits(float_arg<Mode>(b, in.b, l));
+            // Ordered as integers, -0 is below +0.
+            const auto kx = int32_t(x ^ (uint32_t(int32_t(x) >> 31) >> 1)), ky = int32_t(y ^ (uint32_t(int32_t(y) >> 31) >> 1));
+            const uint32_t ordered = (kx < ky) == bool(bit_of(want_min, l)) ? x : y;
+            const bool x_nan = (x & 0x7fffffffu) > 0x7f800000u, y_nan = (y & 0x7fffffffu) > 0x7f800000u;
+            const uint32_t number = x_nan ? y : ordered;
+            return y_nan ? (x_nan ? kCanonicalNaN32 : x) : number;
+        });
+    }
+};
+
+void bind_fmnmx(Binder& b) {
+    const bool ftz = b.take("FTZ");
+    b.out.destination = b.destination();
+    b.out.a = b.floating();
+    b.out.b = b.floating();
+    b.out.p0 = b.predicate_source();
+    b.handler(pick<Fmnmx, 2>(ftz ? kFtz : 0));
+}
+
+/// True where the short division sequence would leave the normal range, so that the slow path must be taken. The bounds
+/// are conservative: the slow path is right everywhere.
+void run_fchk(Core& core, const Instruction& in, uint32_t exec) {
+    const uint32_t *a = core.row(in.a), *b = core.row(in.b);
+    const uint32_t slow = lanes_where([&](int l) {
+        const int ea = int((a[l] & in.a.keep) >> 23 & 0xff), eb = int((b[l] & in.b.keep) >> 23 & 0xff);
+        const int quotient = ea - eb;
+        return ea == 255 || eb == 255 || eb == 0 || eb >= 252 || ea <= 25 || quotient >= 126 || quotient <= -125;
+    });
+    core.write_predicate(in.predicate0, slow, exec);
+}
+
+void bind_fchk(Binder& b) {
+    b.take("DIVIDE");
+    b.out.predicate0 = b.predicate_destination();
+    b.out.a = b.floating();
+    b.out.b = b.floating();
+    b.handler(&run_fchk);
+}
+
+// --- special functions: computed in double, rounded once; inputs and results below the normal range are flushed
+
+/// 2^x for |x| < 1000 by a polynomial on [-1/2, 1/2] of the Taylor series in x ln 2; relative error below 1e-13.
+SM70EMU_INLINE double exp2_double(double x) {
+    const double shifter = 0x1.8p52;
+    const double biased = x + shifter;
+    const double n = biased - shifter;
+    const double t = (x - n) * 0.69314718055994530942;
+    double p = 1.0 / 479001600.0;
+    p = p * t + 1.0 / 39916800.0;
+    p = p * t + 1.0 / 3628800.0;
+    p = p * t + 1.0 / 362880.0;
+    p = p * t + 1.0 / 40320.0;
+    p = p * t + 1.0 / 5040.0;
+    p = p * t + 1.0 / 720.0;
+    p = p * t + 1.0 / 120.0;
+    p = p * t + 1.0 / 24.0;
+    p = p * t + 1.0 / 6.0;
+    p = p * t + 0.5;
+    p = p * t + 1.0;
+    p = p * t + 1.0;
+    // The low bits of the biased sum are n in two's complement.
+    const uint64_t scale = (as_bits(biased) + 1023) << 52;
+    return p * as_double(scale);
+}
+
+/// log2 of a positive normal float.
+SM70EMU_INLINE double log2_double(float x) {
+    uint32_t bits = as_bits(x);
+    // Mantissa in [sqrt(1/2), sqrt(2)), so that log2 near 1 keeps its relative accuracy.
+    const auto exponent = int32_t(bits - 0x3f3504f3u) >> 23;
+    bits -= uint32_t(exponent) << 23;
+    const double m = as_float(bits);
+    const double s = (m - 1.0) / (m + 1.0), s2 = s * s;  // ln m = 2 atanh(s), |s| < 0.172
+    double p = 1.0 / 17.0;
+    p = p * s2 + 1.0 / 15.0;
+    p = p * s2 + 1.0 / 13.0;
+    p = p * s2 + 1.0 / 11.0;
+    p = p * s2 + 1.0 / 9.0;
+    p = p * s2 + 1.0 / 7.0;
+    p = p * s2 + 1.0 / 5.0;
+    p = p * s2 + 1.0 / 3.0;
+    p = p * s2 + 1.0;
+    return double(exponent) + 2.0 * 1.4426950408889634074 * s * p;
+}
+
+/// sin(2 pi t) and cos(2 pi t), |t| <= 1/8, by their series.
+SM70EMU_INLINE double sin_turn(double t) {
+    const double x = t * 6.28318530717958647693, x2 = x * x;
+    double p = 1.0 / 6227020800.0;
+    p = p * x2 - 1.0 / 39916800.0;
+    p = p * x2 + 1.0 / 362880.0;
+    p = p * x2 - 1.0 / 5040.0;
+    p = p * x2 + 1.0 / 120.0;
+    p = p * x2 - 1.0 / 6.0;
+    p = p * x2 + 1.0;
+    return p * x;
+}
+SM70EMU_INLINE double cos_turn(double t) {
+    const double x = t * 6.28318530717958647693, x2 = x * x;
+    double p = -1.0 / 87178291200.0;
+    p = p * x2 + 1.0 / 479001600.0;
+    p = p * x2 - 1.0 / 3628800.0;
+    p = p * x2 + 1.0 / 40320.0;
+    p = p * x2 - 1.0 / 720.0;
+    p = p * x2 + 1.0 / 24.0;
+    p = p * x2 - 0.5;
+    return p * x2 + 1.0;
+}
+
+/// Sine (or cosine) of 2 pi x.
+SM70EMU_INLINE float turn_function(float x, bool cosine) {
+    if (!(__builtin_fabsf(x) < 0x1p24f)) return x - x;  // infinities give NaN; larger arguments are whole turns
+    const double turns = double(x);
+    const double shifter = 0x1.8p52;
+    const double quarters = turns * 4.0 + shifter;
+    const auto quadrant = uint32_t(as_bits(quarters)) + (cosine ? 1u : 0u);
+    const double rest = turns - (quarters - shifter) * 0.25;
+    const double value = quadrant & 1 ? cos_turn(rest) : sin_turn(rest);
+    return float(quadrant & 2 ? -value : value);
+}
+
+enum Special : int { kCos, kSin, kEx2, kLg2, kRcp, kRsq, kSqrt, kSpecials };
+
+template <int Function>
+SM70EMU_INLINE float special_function(float x) {
+    const float magnitude = __builtin_fabsf(x);
+    if constexpr (Function == kCos) return turn_function(x, true);
+    if constexpr (Function == kSin) return turn_function(x, false);
+    if constexpr (Function == kEx2) {
+        const float clamped = x < -200.0f ? -200.0f : x > 200.0f ? 200.0f : x;
+        const float r = float(exp2_double(clamped == clamped ? clamped : 0.0f));
+        return x == x ? flush(r) : x;
+    }
+    if constexpr (Function == kLg2) {
+        const float r = float(log2_double(x));
+        return x > 0 ? (magnitude == __builtin_inff() ? x : r) : magnitude == 0 ? -__builtin_inff() : as_float(kCanonicalNaN32);
+    }
+    if constexpr (Function == kRcp) return flush(float(1.0 / double(x)));
+    if constexpr (Function == kRsq) {
+        const float r = float(1.0 / __builtin_sqrt(double(magnitude)));
+        return x < 0 ? as_float(kCanonicalNaN32) : as_float(as_bits(r) | (as_bits(x) & 0x80000000u));
+    }
+    if constexpr (Function == kSqrt) {
+        const float r = float(__builtin_sqrt(double(magnitude)));
+        return x < 0 ? as_float(kCanonicalNaN32) : as_float(as_bits(r) | (as_bits(x) & 0x80000000u));
+    }
+}
+
+template <int Function>
+struct Mufu {
+    static void run(Core& core, const Instruction& in, uint32_t exec) {
+        const uint32_t* a = core.row(in.a);
+        write_lanes(core.destination(in.destination), exec, [&](int l) {
+            return float_out<0>(special_function<Function>(flush(float_in(a, in.a, l))));
+        });
+    }
+};
+
+/// Upper word of 1/x or 1/sqrt(x) for a double whose upper word is given: the seed of double-precision division.
+template <int SquareRoot>
+struct Mufu64 {
+    static void run(Core& core, const Instruction& in, uint32_t exec) {
+        const uint32_t* a = core.row(in.a);
+        uint32_t* d = core.destination(in.destination);
+        for (int l = 0; l < kLanes; ++l) {
+            if (!bit_of(exec, l)) continue;
+            double x = as_double(uint64_t((a[l] & in.a.keep) ^ in.a.flip) << 32);
+            if (__builtin_fabs(x) < 0x1p-1022) x = x * 0.0;
+            double r = SquareRoot ? 1.0 / __builtin_sqrt(x) : 1.0 / x;
+            if (__builtin_fabs(r) < 0x1p-1022) r = r * 0.0;
+            d[l] = r == r ? uint32_t(as_bits(r) >> 32) : 0x7fffffffu;
+        }
+    }
+};
+
+void bind_mufu(Binder& b) {
+    const int wide = b.choose({"RCP64H", "RSQ64H"});
+    if (wide >= 0) {
+        b.out.destination = b.destination();
+        b.out.a = b.floating();
+        b.handler(pick<Mufu64, 2>(wide));
+        return;
+    }
+    const int function = b.require({"COS", "SIN", "EX2", "LG2", "RCP", "RSQ", "SQRT"});
+    b.out.destination = b.destination();
+    b.out.a = b.floating();
+    b.handler(pick<Mufu, kSpecials>(function));
+}
+
+// --- rounding to an integral value, kept as a float (or double)
+
+void run_frnd(Core& core, const Instruction& in, uint32_t exec) {
+    const uint32_t* a = core.row(in.a);
+    uint32_t* d = core.destination(in.destination);
+    const auto mode = Rounding(in.mode & 3);
+    for (int l = 0; l < kLanes; ++l) {
+        if (!bit_of(exec, l)) continue;
+        if (in.mode & 8) {
+            const uint64_t r = as_bits(round_to_integral(double_in(a, in.a, l), mode));
+            d[l] = uint32_t(r);
+            d[kLanes + l] = uint32_t(r >> 32);
+        } else {
+            float x = float_in(a, in.a, l);
+            if (in.mode & 4) x = flush(x);
+            d[l] = float_out<0>(float(round_to_integral(x, mode)));
+        }
+    }
+}
+
+/// .TRUNC .FLOOR .CEIL, nearest if none is given.
+SM70EMU_INLINE Rounding take_integral_rounding(Binder& b) {
+    const Rounding modes[] = {Rounding::Zero, Rounding::Down, Rounding::Up};
+    const int chosen = b.choose({"TRUNC", "FLOOR", "CEIL"});
+    return chosen < 0 ? Rounding::Nearest : modes[chosen];
+}
+
+void bind_frnd(Binder& b) {
+    const bool ftz = b.take("FTZ"), wide = b.take("F64");
+    const Rounding mode = take_integral_rounding(b);
+    b.out.mode = uint8_t(int(mode) | (ftz ? 4 : 0) | (wide ? 8 : 0));
+    b.out.destination = b.destination(wide ? 2 : 1);
+    b.out.a = wide ? b.double_precision() : b.floating();
+    b.handler(&run_frnd);
+}
+
+constexpr Opcode kFloatOpcodes[] = {
+    {"FADD", bind_float_arithmetic<Fadd, 0>}, {"FMUL", bind_float_arithmetic<Fmul, 1>},
+    {"FFMA", bind_float_arithmetic<Ffma, 2>}, {"FSETP", bind_fsetp}, {"FSET", bind_fset}, {"FSEL", bind_fsel},
+    {"FMNMX", bind_fmnmx}, {"FCHK", bind_fchk}, {"MUFU", bind_mufu}, {"FRND", bind_frnd},
+};

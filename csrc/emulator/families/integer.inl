@@ -1,0 +1,440 @@
+// Integer arithmetic, shifts, logic and bit operations.
+
+// --- IADD3: sum of three with up to two carries in and out. A negated source enters as its complement plus one.
+
+template <int Extended>
+struct Iadd3 {
+    static void run(Core& core, const Instruction& in, uint32_t exec) {
+        const uint32_t *a = core.row(in.a), *b = core.row(in.b), *c = core.row(in.c);
+        const uint32_t fa = in.a.flip, fb = in.b.flip, fc = in.c.flip;
+        if (!Extended && in.predicate0 == kPredicateSink && in.predicate1 == kPredicateSink) {
+            const uint32_t plus = uint32_t(in.immediate);
+            write_lanes(core.destination(in.destination), exec,
+                        [&](int l) { return (a[l] ^ fa) + (b[l] ^ fb) + (c[l] ^ fc) + plus; });
+            return;
+        }
+        const uint32_t carry0 = Extended ? core.predicate(in.p0) : 0, carry1 = Extended ? core.predicate(in.p1) : 0;
+        alignas(64) uint32_t carries[kLanes], sums[kLanes];
+        each_lane([&](int l) {
+            const uint64_t sum = uint64_t(a[l] ^ fa) + (b[l] ^ fb) + (c[l] ^ fc) + in.immediate + bit_of(carry0, l) + bit_of(carry1, l);
+            sums[l] = uint32_t(sum);
+            carries[l] = uint32_t(sum >> 32);
+        });
+        write_lanes(core.destination(in.destination), exec, [&](int l) { return sums[l]; });
+        core.write_predicate(in.predicate0, pack_lanes(carries), exec);
+        core.write_predicate(in.predicate1, lanes_where([&](int l) { return carries[l] >= 2; }), exec);
+    }
+};
+
+void bind_iadd3(Binder& b) {
+    const bool extended = b.take("X");
+    b.out.destination = b.destination();
+    if (b.next_is(OperandKind::Predicate)) b.out.predicate0 = b.predicate_destination();
+    if (b.next_is(OperandKind::Predicate)) b.out.predicate1 = b.predicate_destination();
+    Source* sources[] = {&b.out.a, &b.out.b, &b.out.c};
+    for (Source* s : sources) {
+        *s = extended ? b.inverted() : b.integer();
+        if (!extended && s->flip) ++b.out.immediate;
+    }
+    if (extended) {
+        b.out.p0 = b.predicate_source();
+        b.out.p1 = b.predicate_source();
+    }
+    b.handler(pick<Iadd3, 2>(extended));
+}
+
+// --- IMAD and its disguises (MOV, SHL, IADD are multiplications by one or a power of two)
+
+template <int Kind>
+struct Imad {
+    static void run(Core& core, const Instruction& in, uint32_t exec) {
+        const uint32_t *a = core.row(in.a), *b = core.row(in.b), *c = core.row(in.c);
+        uint32_t* d = core.destination(in.destination);
+        const uint32_t fc = in.c.flip;
+        if constexpr (Kind == 0) {
+            const uint32_t fa = in.a.flip, fb = in.b.flip;
+            write_lanes(d, exec, [&](int l) { return ((a[l] ^ fa) - fa) * ((b[l] ^ fb) - fb) + ((c[l] ^ fc) - fc); });
+        } else if constexpr (Kind == 1) {  // .X: the complement of c, plus a carry
+            const uint32_t carry = core.predicate(in.p0);
+            write_lanes(d, exec, [&](int l) { return a[l] * b[l] + (c[l] ^ fc) + bit_of(carry, l); });
+        } else if constexpr (Kind == 2 || Kind == 3) {  // .HI, .HI.U32
+            write_lanes(d, exec, [&](int l) {
+                const uint64_t product = Kind == 2 ? uint64_t(int64_t(int32_t(a[l])) * int32_t(b[l])) : uint64_t(a[l]) * b[l];
+                return uint32_t(product >> 32) + ((c[l] ^ fc) - fc);
+            });
+        } else if constexpr (Kind == 6) {  // a plain move
+            write_lanes(d, exec, [&](int l) { return (c[l] ^ fc) - fc; });
+        } else {  // .WIDE, .WIDE.U32
+            const uint64_t flip = fc ? ~uint64_t(0) : 0;
+            write_lanes64(d, exec, [&](int l) {
+                const uint64_t product = Kind == 4 ? uint64_t(int64_t(int32_t(a[l])) * int32_t(b[l])) : uint64_t(a[l]) * b[l];
+                return product + ((join(c, l) ^ flip) - flip);
+            });
+        }
+    }
+};
+
+/// .WIDE with a carry out, in, or both.
+template <int Signed>
+struct ImadWideCarry {
+    static void run(Core& core, const Instruction& in, uint32_t exec) {
+        const uint32_t *a = core.row(in.a), *b = core.row(in.b), *c = core.row(in.c);
+        const uint32_t carry_in = core.predicate(in.p0);
+        uint32_t carry_out = 0;
+        uint64_t results[kLanes];
+        for (int l = 0; l < kLanes; ++l) {
+            const uint64_t product = Signed ? uint64_t(int64_t(int32_t(a[l])) * int32_t(b[l])) : uint64_t(a[l]) * b[l];
+            const unsigned __int128 sum = static_cast<unsigned __int128>(product) + join(c, l) + bit_of(carry_in, l);
+            results[l] = uint64_t(sum);
+            carry_out |= uint32_t(sum >> 64) << l;
+        }
+        write_lanes64(core.destination(in.destination), exec, [&](int l) { return results[l]; });
+        core.write_predicate(in.predicate0, carry_out, exec);
+    }
+};
+
+void bind_imad(Binder& b) {
+    const bool wide = b.take("WIDE"), high = b.take("HI"), extended = b.take("X");
+    const bool is_unsigned = b.take("U32");
+    const int disguise = b.choose({"MOV", "SHL", "IADD"});
+    if (disguise >= 0 && (wide || high || extended)) b.refuse("unknown IMAD form");
+    b.out.destination = b.destination(wide ? 2 : 1);
+    const bool carry_out = wide && b.next_is(OperandKind::Predicate);
+    if (carry_out) {
+        if (!is_unsigned) b.refuse("carry out of a signed IMAD.WIDE");
+        b.out.predicate0 = b.predicate_destination();
+    }
+    const bool plain_low = !wide && !high && !extended;
+    b.out.a = plain_low ? b.integer() : b.bits();
+    b.out.b = plain_low ? b.integer() : b.bits();
+    b.out.c = b.source(extended && !wide ? SourceKind::Inverted : SourceKind::Integer, wide ? 2 : 1);
+    if (extended) b.out.p0 = b.predicate_source();
+    else b.out.p0 = {kPredicateTrue, true};
+    if (wide && (carry_out || extended)) {
+        if (b.out.c.flip) b.refuse("negated addend with carry");
+        b.handler(is_unsigned ? &ImadWideCarry<0>::run : &ImadWideCarry<1>::run);
+        return;
+    }
+    if (high && extended) b.refuse("IMAD.HI.X");
+    int kind = wide ? (is_unsigned ? 5 : 4) : high ? (is_unsigned ? 3 : 2) : extended ? 1 : 0;
+    // IMAD.MOV R, RZ, RZ, x is what the compiler uses as a move.
+    if (kind == 0 && disguise == 0 && b.out.a.space == 1 && b.out.a.row == 0 && b.out.b.space == 1 && b.out.b.row == 0) kind = 6;
+    b.handler(pick<Imad, 7>(kind));
+}
+
+// --- comparisons, selection
+
+/// A comparison is the set of outcomes that satisfy it: 1 less, 2 equal, 4 greater, 8 unordered. In this order the
+/// names LT EQ LE GT NE GE NUM NAN LTU EQU LEU GTU NEU GEU are the sets 1, 2, 3, ...
+template <int Mode>  // 1 signed, 2 extended
+struct Isetp {
+    static void run(Core& core, const Instruction& in, uint32_t exec) {
+        const uint32_t *a = core.row(in.a), *b = core.row(in.b);
+        using Value = std::conditional_t<(Mode & 1) != 0, int32_t, uint32_t>;
+        const uint32_t accepted = in.immediate;
+        uint32_t result;
+        if constexpr (!(Mode & 2)) {
+            result = lanes_where([&](int l) {
+                const Value x = Value(a[l]), y = Value(b[l]);
+                return (accepted & (x < y ? 1u : x == y ? 2u : 4u)) != 0;
+            });
+        } else {
+            // The lower words have been compared already; equal upper words hand their verdict on.
+            const uint32_t lower = core.predicate(in.p1);
+            const uint32_t equal = lanes_where([&](int l) { return a[l] == b[l]; });
+            const uint32_t strict = lanes_where([&](int l) {
+                const Value x = Value(a[l]), y = Value(b[l]);
+                return (accepted & (x < y ? 1u : x > y ? 4u : 0u)) != 0;
+            });
+            result = strict | (equal & lower);
+        }
+        const uint32_t with = core.predicate(in.p0);
+        const auto combine = [&](uint32_t r) { return in.mode == 0 ? r & with : in.mode == 1 ? r | with : r ^ with; };
+        core.write_predicate(in.predicate0, combine(result), exec);
+        core.write_predicate(in.predicate1, combine(~result), exec);
+    }
+};
+
+void bind_isetp(Binder& b) {
+    const bool extended = b.take("EX");
+    b.out.immediate = 1 + uint32_t(b.require({"LT", "EQ", "LE", "GT", "NE", "GE"}));
+    const bool is_unsigned = b.take("U32");
+    b.out.mode = uint8_t(b.require({"AND", "OR", "XOR"}));
+    b.out.predicate0 = b.predicate_destination();
+    b.out.predicate1 = b.predicate_destination();
+    b.out.a = b.bits();
+    b.out.b = b.bits();
+    b.out.p0 = b.predicate_source();
+    if (extended) b.out.p1 = b.predicate_source();
+    b.handler(pick<Isetp, 4>((is_unsigned ? 0 : 1) | (extended ? 2 : 0)));
+}
+
+template <int Signed>
+struct Imnmx {
+    static void run(Core& core, const Instruction& in, uint32_t exec) {
+        using Value = std::conditional_t<Signed != 0, int32_t, uint32_t>;
+        const uint32_t *a = core.row(in.a), *b = core.row(in.b);
+        const uint32_t want_min = core.predicate(in.p0);
+        write_lanes(core.destination(in.destination), exec, [&](int l) {
+            const bool a_less = Value(a[l]) < Value(b[l]);
+            return a_less == bool(bit_of(want_min, l)) ? a[l] : b[l];
+        });
+    }
+};
+
+void bind_imnmx(Binder& b) {
+    const bool is_unsigned = b.take("U32");
+    b.out.destination = b.destination();
+    b.out.a = b.bits();
+    b.out.b = b.bits();
+    b.out.p0 = b.predicate_source();
+    b.handler(pick<Imnmx, 2>(!is_unsigned));
+}
+
+void run_sel(Core& core, const Instruction& in, uint32_t exec) {
+    const uint32_t *a = core.row(in.a), *b = core.row(in.b);
+    const uint32_t choice = core.predicate(in.p0);
+    write_lanes(core.destination(in.destination), exec, [&](int l) { return bit_of(choice, l) ? a[l] : b[l]; });
+}
+
+void bind_sel(Binder& b) {
+    b.out.destination = b.destination();
+    b.out.a = b.bits();
+    b.out.b = b.bits();
+    b.out.p0 = b.predicate_source();
+    b.handler(&run_sel);
+}
+
+// --- LEA: (a << s) + b; .HI takes the upper word of the 64-bit c:a shifted
+
+template <int Mode>  // 1 high word, 2 extended, 4 sign-extended a
+struct Lea {
+    static void run(Core& core, const Instruction& in, uint32_t exec) {
+        const uint32_t *a = core.row(in.a), *b = core.row(in.b), *c = core.row(in.c);
+        const int shift = int(in.width);
+        const uint32_t fa = in.a.flip, fb = in.b.flip;
+        const uint32_t carry_in = (Mode & 2) ? core.predicate(in.p0) : 0;
+        alignas(64) uint32_t sums[kLanes], carries[kLanes];
+        each_lane([&](int l) {
+            uint64_t wide = Mode & 4 ? uint64_t(int64_t(int32_t(a[l]))) : Mode & 1 ? uint64_t(c[l]) << 32 | a[l] : a[l];
+            if (fa) wide = 0 - wide;
+            const uint32_t part = uint32_t((wide << shift) >> (Mode & 1 ? 32 : 0));
+            const uint64_t sum = uint64_t(part) + (b[l] ^ fb) + in.immediate + bit_of(carry_in, l);
+            sums[l] = uint32_t(sum);
+            carries[l] = uint32_t(sum >> 32);
+        });
+        write_lanes(core.destination(in.destination), exec, [&](int l) { return sums[l]; });
+        core.write_predicate(in.predicate0, pack_lanes(carries), exec);
+    }
+};
+
+void bind_lea(Binder& b) {
+    const bool high = b.take("HI"), extended = b.take("X"), sign_extended = b.take("SX32");
+    if (sign_extended && !high) b.refuse("LEA.SX32 without .HI");
+    if (extended && !high) b.refuse("LEA.X without .HI");
+    b.out.destination = b.destination();
+    if (b.next_is(OperandKind::Predicate)) b.out.predicate0 = b.predicate_destination();
+    b.out.a = b.integer();
+    if (b.out.a.flip && b.out.predicate0 != kPredicateSink) b.refuse("carry of a negated LEA index");
+    b.out.b = extended ? b.inverted() : b.integer();
+    if (b.out.b.flip && !extended) b.out.immediate = 1;
+    b.out.c = high && !sign_extended ? b.bits() : b.zero();
+    b.out.width = uint8_t(b.small_immediate(31));
+    if (extended) b.out.p0 = b.predicate_source();
+    b.handler(pick<Lea, 8>((high ? 1 : 0) | (extended ? 2 : 0) | (sign_extended ? 4 : 0)));
+}
+
+// --- logic
+
+/// The tables compilers use most; any other goes through the general form.
+constexpr int kCommonTables[] = {0xc0, 0xfc, 0x3c, 0xf8, 0x33, 0x80, 0x96, 0xfe, 0x0c, 0x30, 0xea, 0xca, 0xe2, 0xe4, 0xf4, 0xac};
+
+SM70EMU_INLINE uint32_t lop3(uint32_t table, uint32_t a, uint32_t b, uint32_t c) {
+    const auto term = [&](int bit) { return 0u - (table >> bit & 1); };
+    return (~a & ((~b & ((~c & term(0)) | (c & term(1)))) | (b & ((~c & term(2)) | (c & term(3)))))) |
+           (a & ((~b & ((~c & term(4)) | (c & term(5)))) | (b & ((~c & term(6)) | (c & term(7))))));
+}
+
+template <int Index>
+struct Lop3 {
+    static void run(Core& core, const Instruction& in, uint32_t exec) {
+        const uint32_t *a = core.row(in.a), *b = core.row(in.b), *c = core.row(in.c);
+        const uint32_t table = Index < int(std::size(kCommonTables)) ? uint32_t(kCommonTables[Index]) : in.immediate;
+        alignas(64) uint32_t result[kLanes];
+        each_lane([&](int l) { result[l] = lop3(table, a[l], b[l], c[l]); });
+        write_lanes(core.destination(in.destination), exec, [&](int l) { return result[l]; });
+        core.write_predicate(in.predicate0, pack_lanes(result), exec);
+    }
+};
+
+void bind_lop3(Binder& b) {
+    if (!b.take("LUT")) b.refuse("LOP3 without .LUT");
+    if (b.next_is(OperandKind::Predicate)) b.out.predicate0 = b.predicate_destination();
+    b.out.destination = b.destination();
+    b.out.a = b.bits();
+    b.out.b = b.bits();
+    b.out.c = b.bits();
+    b.out.immediate = b.small_immediate(255);
+    const PredicateSource with = b.predicate_source();
+    if (with.index != kPredicateTrue || !with.negated) b.refuse("LOP3 combined with a predicate");
+    int index = 0;
+    while (index < int(std::size(kCommonTables)) && kCommonTables[index] != int(b.out.immediate)) ++index;
+    b.handler(pick<Lop3, std::size(kCommonTables) + 1>(index));
+}
+
+// --- shifts
+
+template <int Mode>  // 1 right, 2 64-bit, 4 signed, 8 high word, 16 wrapping amount
+struct Shf {
+    static void run(Core& core, const Instruction& in, uint32_t exec) {
+        const uint32_t *low = core.row(in.a), *amount = core.row(in.b), *high = core.row(in.c);
+        constexpr uint32_t limit = Mode & 2 ? 64 : 32;
+        write_lanes(core.destination(in.destination), exec, [&](int l) {
+            const uint32_t s = Mode & 16 ? amount[l] & (limit - 1) : amount[l] < limit ? amount[l] : limit;
+            const uint64_t wide = uint64_t(high[l]) << 32 | low[l];
+            uint64_t r;
+            if (Mode & 1) {
+                if (Mode & 4) r = uint64_t(int64_t(wide) >> (s < 63 ? s : 63));
+                else r = s < 64 ? wide >> s : 0;
+            } else {
+                r = s < 64 ? wide << s : 0;
+            }
+            return uint32_t(Mode & 8 ? r >> 32 : r);
+        });
+    }
+};
+
+void bind_shf(Binder& b) {
+    const bool right = b.require({"L", "R"}) == 1;
+    const bool wraps = b.take("W");
+    const int type = b.require({"U32", "S32", "U64", "S64"});
+    const bool high = b.take("HI");
+    b.out.destination = b.destination();
+    b.out.a = b.bits();
+    b.out.b = b.bits();
+    b.out.c = b.bits();
+    b.handler(pick<Shf, 32>((right ? 1 : 0) | (type & 2) | (type & 1 ? 4 : 0) | (high ? 8 : 0) | (wraps ? 16 : 0)));
+}
+
+// --- bytes and bits
+
+void run_prmt(Core& core, const Instruction& in, uint32_t exec) {
+    const uint32_t *a = core.row(in.a), *selector = core.row(in.b), *c = core.row(in.c);
+    write_lanes(core.destination(in.destination), exec, [&](int l) {
+        const uint64_t bytes = uint64_t(c[l]) << 32 | a[l];
+        uint32_t r = 0;
+        for (int i = 0; i < 4; ++i) {
+            const uint32_t nibble = selector[l] >> (4 * i) & 0xf;
+            uint32_t byte = uint32_t(bytes >> (8 * (nibble & 7))) & 0xff;
+            byte = nibble & 8 ? (byte & 0x80 ? 0xff : 0) : byte;  // replicate the sign
+            r |= byte << (8 * i);
+        }
+        return r;
+    });
+}
+
+void bind_prmt(Binder& b) {
+    b.out.destination = b.destination();
+    b.out.a = b.bits();
+    b.out.b = b.bits();
+    b.out.c = b.bits();
+    b.handler(&run_prmt);
+}
+
+template <int Kind>
+struct Unary {
+    static uint32_t value(uint32_t x) {
+        if constexpr (Kind == 0) return uint32_t(__builtin_popcount(x));
+        if constexpr (Kind == 1 || Kind == 2) {  // position of the leading one; .SH counts from the top
+            if (x == 0) return ~0u;
+            const auto leading = uint32_t(__builtin_clz(x));
+            return Kind == 1 ? 31 - leading : leading;
+        }
+        if constexpr (Kind == 3 || Kind == 4) {  // signed: leading bit that differs from the sign
+            if (int32_t(x) < 0) x = ~x;
+            if (x == 0) return ~0u;
+            const auto leading = uint32_t(__builtin_clz(x));
+            return Kind == 3 ? 31 - leading : leading;
+        }
+        if constexpr (Kind == 5) {
+            x = (x >> 1 & 0x55555555u) | (x & 0x55555555u) << 1;
+            x = (x >> 2 & 0x33333333u) | (x & 0x33333333u) << 2;
+            x = (x >> 4 & 0x0f0f0f0fu) | (x & 0x0f0f0f0fu) << 4;
+            return __builtin_bswap32(x);
+        }
+        if constexpr (Kind == 6) return int32_t(x) < 0 ? 0u - x : x;
+        if constexpr (Kind == 7) return x;
+    }
+    static void run(Core& core, const Instruction& in, uint32_t exec) {
+        const uint32_t* a = core.row(in.a);
+        const uint32_t flip = in.a.flip;
+        write_lanes(core.destination(in.destination), exec, [&](int l) { return value(a[l] ^ flip); });
+    }
+};
+
+void bind_unary(Binder& b, int kind) {
+    b.out.destination = b.destination();
+    b.out.a = b.inverted();
+    b.handler(pick<Unary, 8>(kind));
+}
+void bind_popc(Binder& b) { bind_unary(b, 0); }
+void bind_flo(Binder& b) {
+    const bool is_unsigned = b.take("U32"), shift_amount = b.take("SH");
+    bind_unary(b, (is_unsigned ? 1 : 3) + (shift_amount ? 1 : 0));
+}
+void bind_brev(Binder& b) { bind_unary(b, 5); }
+void bind_iabs(Binder& b) { bind_unary(b, 6); }
+void bind_mov(Binder& b) { bind_unary(b, 7); }
+
+template <int Signs>  // 1: a is signed, 2: b is signed
+void run_idp4(Core& core, const Instruction& in, uint32_t exec) {
+    const uint32_t *a = core.row(in.a), *b = core.row(in.b), *c = core.row(in.c);
+    write_lanes(core.destination(in.destination), exec, [&](int l) {
+        uint32_t sum = c[l];
+        for (int i = 0; i < 4; ++i) {
+            const uint32_t x = a[l] >> (8 * i) & 0xff, y = b[l] >> (8 * i) & 0xff;
+            const int32_t sx = Signs & 1 ? int8_t(x) : int32_t(x), sy = Signs & 2 ? int8_t(y) : int32_t(y);
+            sum += uint32_t(sx * sy);
+        }
+        return sum;
+    });
+}
+
+void bind_idp(Binder& b) {
+    if (!b.take("4A")) b.refuse("IDP other than .4A");
+    const int first = b.require({"U8", "S8"}), second = b.require({"U8", "S8"});
+    b.out.destination = b.destination();
+    b.out.a = b.bits();
+    b.out.b = b.bits();
+    b.out.c = b.bits();
+    const Handler handlers[] = {&run_idp4<0>, &run_idp4<1>, &run_idp4<2>, &run_idp4<3>};
+    // The listing prints the type of a first.
+    b.handler(handlers[first | second << 1]);
+}
+
+template <int Signed>
+struct Vabsdiff {
+    static void run(Core& core, const Instruction& in, uint32_t exec) {
+        const uint32_t *a = core.row(in.a), *b = core.row(in.b), *c = core.row(in.c);
+        write_lanes(core.destination(in.destination), exec, [&](int l) {
+            const bool less = Signed ? int32_t(a[l]) < int32_t(b[l]) : a[l] < b[l];
+            return (less ? b[l] - a[l] : a[l] - b[l]) + c[l];
+        });
+    }
+};
+
+void bind_vabsdiff(Binder& b) {
+    const bool is_unsigned = b.take("U32");
+    b.out.destination = b.destination();
+    b.out.a = b.bits();
+    b.out.b = b.bits();
+    b.out.c = b.bits();
+    b.handler(pick<Vabsdiff, 2>(!is_unsigned));
+}
+
+constexpr Opcode kIntegerOpcodes[] = {
+    {"IADD3", bind_iadd3}, {"IMAD", bind_imad}, {"ISETP", bind_isetp}, {"IMNMX", bind_imnmx}, {"SEL", bind_sel},
+    {"LEA", bind_lea},     {"LOP3", bind_lop3}, {"SHF", bind_shf},     {"PRMT", bind_prmt},   {"POPC", bind_popc},
+    {"FLO", bind_flo},     {"BREV", bind_brev}, {"IABS", bind_iabs},   {"MOV", bind_mov},     {"IDP", bind_idp},
+    {"VABSDIFF", bind_vabsdiff},
+};

@@ -1,0 +1,81 @@
+#include "opcodes.h"
+
+#include <unordered_map>
+
+#include "binder.h"
+
+namespace sm70emu {
+namespace {
+
+std::unordered_map<std::string_view, const Opcode*> build_table() {
+    std::vector<OpcodeFamily> families = machine_has_avx2() ? arithmetic_families_avx2() : arithmetic_families_generic();
+    families.push_back(control_family());
+    families.push_back(memory_family());
+    families.push_back(atomic_family());
+    families.push_back(tensor_family());
+    std::unordered_map<std::string_view, const Opcode*> table;
+    for (const auto& family : families)
+        for (size_t i = 0; i < family.count; ++i) table.emplace(family.entries[i].name, &family.entries[i]);
+    return table;
+}
+
+void decode_instruction(const ParsedInstruction& parsed, uint32_t registers, uint16_t sink_row, ConstantTable& constants, Instruction& out) {
+    const Opcode* opcode = find_opcode(parsed.opcode);
+    if (!opcode) fail("unknown opcode " + parsed.opcode);
+    if (parsed.guard > 6) fail("unknown guard predicate");
+    out.guard = {parsed.guard < 0 ? uint8_t(kPredicateTrue) : uint8_t(parsed.guard), parsed.guard_negated};
+    Binder binder(parsed, out, constants, registers, sink_row);
+    opcode->bind(binder);
+    binder.finish();
+}
+
+void run_past_end(Core&, const Instruction&, uint32_t) { fail("execution ran past the end of the kernel"); }
+
+}  // namespace
+
+bool machine_has_avx2() {
+    static const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    return has;
+}
+
+const Opcode* find_opcode(std::string_view name) {
+    static const auto table = build_table();
+    const auto found = table.find(name);
+    return found == table.end() ? nullptr : found->second;
+}
+
+DecodedKernel decode_kernel(const ParsedSection& section, uint32_t registers) {
+    if (!section.error.empty()) fail(section.error);
+    DecodedKernel kernel;
+    kernel.name = section.name;
+    const auto sink_row = uint16_t(registers);
+    kernel.register_rows = registers + 4;  // RZ as a destination of up to four registers
+    ConstantTable constants;
+    kernel.instructions.reserve(section.instructions.size() + 1);
+    for (const auto& parsed : section.instructions) {
+        Instruction instruction;
+        try {
+            decode_instruction(parsed, registers, sink_row, constants, instruction);
+        } catch (const EmulatorError& error) {
+            fail(section.name + "+" + hex(parsed.offset) + ": " + parsed.text + ": " + error.what());
+        }
+        kernel.instructions.push_back(instruction);
+        kernel.texts.push_back(parsed.text);
+        kernel.controls.push_back(parsed.control);
+    }
+    Instruction sentinel;
+    sentinel.execute = run_past_end;
+    kernel.instructions.push_back(sentinel);
+    kernel.texts.emplace_back("(end)");
+    kernel.controls.emplace_back();
+    kernel.constants = constants.take();
+    return kernel;
+}
+
+void check_instruction(const ParsedInstruction& parsed, uint32_t registers) {
+    ConstantTable constants;
+    Instruction instruction;
+    decode_instruction(parsed, registers, uint16_t(registers), constants, instruction);
+}
+
+}  // namespace sm70emu

@@ -1,0 +1,30 @@
+// The opcode table: families of entries, chosen once for the machine the emulator runs on.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "instruction.h"
+#include "machine.h"
+
+namespace sm70emu {
+
+/// Arithmetic families compiled for AVX2, FMA and F16C, and for plain x86-64; results are identical.
+std::vector<OpcodeFamily> arithmetic_families_avx2();
+std::vector<OpcodeFamily> arithmetic_families_generic();
+OpcodeFamily control_family();
+OpcodeFamily memory_family();
+OpcodeFamily atomic_family();
+OpcodeFamily tensor_family();
+
+bool machine_has_avx2();
+
+/// The entry for a mnemonic, or null.
+const Opcode* find_opcode(std::string_view name);
+
+/// Decodes a whole kernel; throws with kernel, offset and text at the first thing that is not implemented.
+DecodedKernel decode_kernel(const ParsedSection& section, uint32_t registers);
+/// One instruction, for tools and tests; throws if it is not implemented.
+void check_instruction(const ParsedInstruction& parsed, uint32_t registers);
+
+}  // namespace sm70emu

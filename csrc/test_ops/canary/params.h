@@ -1,0 +1,15 @@
+// Kernel parameters of the canary: plain data shared by the kernels and op.cpp.
+#pragma once
+
+#include "device/fixed_width.h"
+
+namespace sm70::canary {
+
+constexpr int32_t kThreads = 128;
+
+struct Params {
+    int32_t* out;  // [elements]
+    int32_t elements;
+};
+
+}  // namespace sm70::canary

@@ -1,0 +1,73 @@
+"""The sessions: build, test, memcheck, bench, lint. Start them with scripts/nox, which needs nothing installed.
+
+They share one environment, in which torch is installed once. Arguments after ``--`` go to pytest; ``--require-gpu``
+makes a failure of what is not run for lack of a GPU.
+"""
+
+import os
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.2"
+nox.options.default_venv_backend = "none"
+nox.options.sessions = ["build", "test"]
+
+ROOT = Path(__file__).resolve().parent
+ENVIRONMENT = ROOT / os.environ.get("UV_PROJECT_ENVIRONMENT", ".venv")
+PYTHON = str(ENVIRONMENT / "bin" / "python")
+UV = str(ENVIRONMENT / "bin" / "uv")
+BAKED = os.environ.get("SM70_KERNELS_BAKED_ENVIRONMENT") == "1"
+
+
+def sync(session: nox.Session, *groups: str) -> None:
+    """Bring the locked packages of these groups into the environment; what other sessions installed stays."""
+    if BAKED:
+        return
+    options = [option for group in groups for option in ("--group", group)]
+    session.run(
+        *(UV, "sync", "--locked", "--inexact", "--no-install-project", *options),
+        env={"UV_PROJECT_ENVIRONMENT": str(ENVIRONMENT), "UV_PYTHON_DOWNLOADS": "never"},
+    )
+
+
+def recorded(session: nox.Session, name: str) -> None:
+    """Run a session's body, which writes results/<UTC>-<commit>-<session>/."""
+    session.run(PYTHON, "-m", "sm70_kernels.evidence.session", name, *session.posargs)
+
+
+@nox.session
+def build(session: nox.Session) -> None:
+    """Build every extension from source and make the package importable in the environment."""
+    sync(session, "session", "build")
+    session.run(PYTHON, "-m", "sm70_kernels.evidence.session", "build")
+    if not BAKED and not (ENVIRONMENT / "bin" / "sm70-kernels").exists():
+        session.run(UV, "pip", "install", "--python", PYTHON, "--no-deps", "--no-build-isolation", "--editable", ".")
+
+
+@nox.session
+def test(session: nox.Session) -> None:
+    """Test what was built."""
+    sync(session, "session", "build", "test")
+    recorded(session, "test")
+
+
+@nox.session
+def memcheck(session: nox.Session) -> None:
+    """Run the marked tests under compute-sanitizer's four tools."""
+    sync(session, "session", "test")
+    recorded(session, "memcheck")
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure what was built."""
+    sync(session, "session", "test")
+    recorded(session, "bench")
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style, types and spelling."""
+    sync(session, "session", "build", "test", "lint")
+    session.run(PYTHON, "-m", "pre_commit", "run", "--all-files", *session.posargs)

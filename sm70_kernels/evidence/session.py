@@ -1,0 +1,256 @@
+"""``python -m sm70_kernels.evidence.session {build,test,memcheck,bench}``: run a session and record its result.
+
+Exit codes: 0 passed, or not run for a reason that --require-gpu would not accept; 1 failed; 2 refused (nothing or
+something stale is built, --require-validated); 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from sm70_kernels import _variables
+from sm70_kernels.build.settings import ROOT
+from sm70_kernels.evidence import (
+    benchmarks,
+    built,
+    canary,
+    environment,
+    gpu,
+    memcheck,
+    observation,
+    processes,
+    sanitizer,
+    schema,
+    selection,
+    validated,
+)
+from sm70_kernels.evidence.observation import NEEDS
+from sm70_kernels.evidence.run import RunFolder, recorded
+
+_PASS, _FAIL, _REFUSED, _INTERRUPTED = 0, 1, 2, 130
+#: Time limits of one tool over all its tests and of its canary; a hang is a failure, not a wait.
+_SWEEP_SECONDS, _CANARY_SECONDS = 1800.0, 300.0
+_BUILD_COMMAND = (sys.executable, "-m", "sm70_kernels.build")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line asks of a session."""
+
+    results: Path
+    require_gpu: bool = False
+    require_validated: bool = False
+    pytest_arguments: tuple[str, ...] = ()
+
+
+def _pytest(folder: RunFolder, name: str, options: Options, arguments: list[str], junit: str) -> list[str]:
+    """The command line of a pytest process that reports to the run folder."""
+    command = [sys.executable, "-m", "pytest", "-p", "sm70_kernels.evidence.pytest_plugin"]
+    command += [f"--evidence-folder={folder.path}", f"--evidence-name={name}", f"--junitxml={folder.path / junit}"]
+    return command + (["--require-gpu"] if options.require_gpu else []) + arguments
+
+
+def _take(folder: RunFolder, name: str) -> schema.Observation | None:
+    """The observation of an ended pytest process, which leaves the folder; None when it left none."""
+    path = observation.file(folder.path, name)
+    if not path.is_file():
+        return None
+    seen = schema.read(path, schema.Observation)
+    path.unlink()
+    return seen
+
+
+def _lacks_gpu(skips: list[schema.Skip]) -> str | None:
+    """The first skip for lack of a GPU."""
+    return next((skip.reason for skip in skips if skip.reason.startswith(NEEDS)), None)
+
+
+def _finish_pytest(folder: RunFolder, exit_code: int | None, seen: schema.Observation | None, options: Options) -> None:
+    """Verdict of a session that is one pytest process."""
+    if seen is None:
+        folder.finish("fail", f"pytest ended with exit code {exit_code} and left no observation")
+        return
+    schema.write(folder.path / schema.ENVIRONMENT, seen.environment)
+    schema.write(folder.path / schema.SKIPS, seen.skips)
+    folder.update(libraries=seen.libraries, counts=seen.counts)
+    summary = f"{seen.counts.passed} passed, {seen.counts.skipped} skipped"
+    lacking = _lacks_gpu(seen.skips)
+    if seen.mismatches:
+        folder.finish("fail", seen.mismatches[0])
+    elif exit_code != 0:
+        folder.finish("fail", f"pytest exit code {exit_code}: {seen.counts.failed} failed, {seen.counts.errors} errors")
+    elif seen.counts.executed > 0:
+        folder.finish("pass", summary)
+    elif lacking and not options.require_gpu:
+        folder.finish("not_run", lacking)
+    else:
+        folder.finish("fail", f"no test was executed ({summary})")
+
+
+def _build(folder: RunFolder, options: Options) -> None:
+    """Build in place and keep the build manifest."""
+    exit_code = processes.run([*_BUILD_COMMAND, *options.pytest_arguments], cwd=ROOT)
+    schema.write(folder.path / schema.ENVIRONMENT, environment.collect(loaded=False))
+    if exit_code != 0:
+        folder.finish("fail", f"the build ended with exit code {exit_code}")
+        return
+    build = built.read(ROOT)
+    shutil.copyfile(built.manifest_path(ROOT), folder.path / schema.BUILD_MANIFEST)
+    folder.update(build_commit=build.commit, libraries=observation.libraries(ROOT))
+    differing = built.differing_libraries(build, ROOT)
+    if differing:
+        folder.finish("fail", differing[0])
+    else:
+        folder.finish("pass", f"{len(build.operators)} operators built")
+
+
+def _test(folder: RunFolder, options: Options) -> None:
+    """All tests, or those that the command line names."""
+    arguments = list(options.pytest_arguments)
+    folder.update(narrowed=selection.narrows(arguments, ROOT))
+    if not selection.paths(arguments, ROOT):
+        arguments.append("tests")
+    exit_code = processes.run(_pytest(folder, "test", options, arguments, schema.JUNIT), cwd=ROOT)
+    _finish_pytest(folder, exit_code, _take(folder, "test"), options)
+
+
+def _bench(folder: RunFolder, options: Options) -> None:
+    """The benchmarks, each row labelled by whether a test run speaks for its DSO."""
+    arguments = list(options.pytest_arguments)
+    if not selection.paths(arguments, ROOT):
+        arguments.append("benchmarks")
+    results = folder.path / schema.BENCHMARK
+    arguments.append(f"--benchmark-json={results}")
+    exit_code = processes.run(_pytest(folder, "bench", options, arguments, schema.JUNIT), cwd=ROOT)
+    benchmarks.complete(results, folder.manifest.validation, folder.places)
+    _finish_pytest(folder, exit_code, _take(folder, "bench"), options)
+
+
+def _sweep(
+    tool: memcheck.Tool, checker: sanitizer.Sanitizer, folder: RunFolder, options: Options
+) -> tuple[schema.Sweep, schema.Observation | None]:
+    """The marked tests under one tool, and its canary."""
+    log, canary_log = (folder.path / f"memcheck-{tool.name}{suffix}.log" for suffix in ("", "-canary"))
+    arguments = [*options.pytest_arguments, "-m", "memcheck", "-p", "no:cacheprovider"]
+    if not selection.paths(arguments, ROOT):
+        arguments.append("tests/ops")
+    command = _pytest(folder, tool.name, options, arguments, f"junit-{tool.name}.xml")
+    exit_code = checker.run(tool, log, command, ROOT, _SWEEP_SECONDS)
+    seen = _take(folder, tool.name)
+    canary_command = [sys.executable, "-m", canary.__name__, tool.fault]
+    canary_code = checker.run(tool, canary_log, canary_command, ROOT, _CANARY_SECONDS)
+    texts = []
+    for path in (log, canary_log):
+        path.touch()
+        path.write_text(folder.places.text(path.read_text(errors="replace")))
+        texts.append(path.read_text())
+    executed = seen.counts.executed if seen else 0
+    reason = memcheck.judge_sweep(tool, exit_code, texts[0], executed) or memcheck.judge_canary(
+        tool, canary_code, texts[1]
+    )
+    if reason is None and seen is not None and seen.mismatches:
+        reason = seen.mismatches[0]
+    sweep = schema.Sweep(
+        tool=tool.name,
+        passed=reason is None,
+        reason=reason or f"{executed} tests clean, canary caught",
+        executed=executed,
+        log=log.name,
+        canary_log=canary_log.name,
+    )
+    print(f"{tool.name}: {'pass' if sweep.passed else 'FAIL'}: {sweep.reason}", flush=True)
+    return sweep, seen
+
+
+def _memcheck(folder: RunFolder, options: Options) -> None:
+    """The four tools of compute-sanitizer, one process each."""
+    lacking = gpu.unusable(gpu.survey())
+    if lacking:
+        schema.write(folder.path / schema.ENVIRONMENT, environment.collect(loaded=False))
+        folder.update(libraries=observation.libraries(ROOT))
+        folder.finish("fail" if options.require_gpu else "not_run", lacking)
+        return
+    with tempfile.TemporaryDirectory(prefix="sm70-kernels-") as scratch:
+        checker = sanitizer.find(Path(scratch))
+        folder.update(sanitizer=checker.source)
+        pairs = [_sweep(tool, checker, folder, options) for tool in memcheck.TOOLS]
+    seen = [observed for _, observed in pairs if observed is not None]
+    sweeps = [sweep for sweep, _ in pairs]
+    folder.update(sweeps=sweeps, libraries=observation.merge([observed.libraries for observed in seen]))
+    if seen:
+        schema.write(folder.path / schema.ENVIRONMENT, seen[0].environment)
+        schema.write(folder.path / schema.SKIPS, sorted({skip for part in seen for skip in part.skips}, key=str))
+    failed = [sweep for sweep in sweeps if not sweep.passed]
+    if failed:
+        folder.finish("fail", "; ".join(f"{sweep.tool}: {sweep.reason}" for sweep in failed))
+    else:
+        folder.finish("pass", f"{len(sweeps)} tools clean, each caught its canary")
+
+
+_BODIES: dict[schema.SessionName, Callable[[RunFolder, Options], None]] = {
+    "build": _build,
+    "test": _test,
+    "memcheck": _memcheck,
+    "bench": _bench,
+}
+
+
+def run(session: schema.SessionName, options: Options, command: list[str]) -> int:
+    """Run a session and return its exit code. Raises EvidenceError when it is refused before it starts."""
+    _variables.check_names()
+    validation: dict[str, schema.Validation] = {}
+    if session != "build":
+        build = built.require_current(ROOT)
+        if session in ("memcheck", "bench"):
+            current = {operator: entry.sha256 for operator, entry in build.operators.items()}
+            validation = validated.judge(options.results, current)
+    for operator, verdict in validation.items():
+        if options.require_validated and verdict.label != "validated":
+            raise schema.EvidenceError(
+                f"operator {operator!r} is unvalidated: {verdict.reason}. Run 'scripts/nox -s test' here first"
+            )
+    try:
+        with recorded(session, command, options.results, ROOT) as folder:
+            folder.update(validation=validation)
+            _BODIES[session](folder, options)
+    except KeyboardInterrupt:
+        print(f"{session}: interrupted", file=sys.stderr)
+        return _INTERRUPTED
+    status, reason = folder.manifest.status, folder.manifest.reason
+    shown = folder.path.relative_to(ROOT) if folder.path.is_relative_to(ROOT) else folder.path
+    print(f"\n{session}: {status}: {reason}\n{session}: recorded in {shown}", flush=True)
+    return _FAIL if status == "fail" else _PASS
+
+
+@click.command(context_settings={"ignore_unknown_options": True}, help=__doc__)
+@click.argument("session", type=click.Choice(sorted(_BODIES)))
+@click.option("--results", type=click.Path(path_type=Path), default=ROOT / "results", help="folder of the run folders")
+@click.option("--require-gpu", is_flag=True, help="what is not run for lack of a GPU is a failure")
+@click.option("--require-validated", is_flag=True, help="refuse DSOs that no passing test run has validated")
+@click.argument("pytest_arguments", nargs=-1, type=click.UNPROCESSED)
+def main(
+    session: schema.SessionName,
+    results: Path,
+    require_gpu: bool,
+    require_validated: bool,
+    pytest_arguments: tuple[str, ...],
+) -> None:
+    """Command line of the sessions; other arguments go to pytest (to the build in the build session)."""
+    options = Options(results.resolve(), require_gpu, require_validated, pytest_arguments)
+    command = [sys.executable, "-m", "sm70_kernels.evidence.session", *sys.argv[1:]]
+    try:
+        sys.exit(run(session, options, command))
+    except (schema.EvidenceError, _variables.VariableError) as error:
+        print(f"{session}: {error}", file=sys.stderr)
+        sys.exit(_REFUSED)
+
+
+if __name__ == "__main__":
+    main()

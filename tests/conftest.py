@@ -1,0 +1,3 @@
+"""Loads the evidence plugin, so that a plain ``pytest`` checks and reports as the sessions do."""
+
+pytest_plugins = ["sm70_kernels.evidence.pytest_plugin"]

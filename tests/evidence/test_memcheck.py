@@ -1,0 +1,121 @@
+"""What a compute-sanitizer log proves. The texts are the tool's own (version 2025.2.1)."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sm70_kernels.evidence import canary, memcheck, sanitizer, schema
+
+MEMCHECK, RACECHECK = memcheck.TOOLS[0], memcheck.TOOLS[1]
+
+CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
+CLEAN_RACES = "========= COMPUTE-SANITIZER\n========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)\n"
+ERRORS = """\
+========= COMPUTE-SANITIZER
+========= Invalid __global__ write of size 4 bytes
+=========     at canary_out_of_bounds+0x90 in kernel.cu:14
+=========     by thread (64,0,0) in block (0,0,0)
+=========     Address 0x7f5c2de00100 is out of bounds
+========= ERROR SUMMARY: 1 error
+"""
+RACES = """\
+========= COMPUTE-SANITIZER
+========= Error: Race reported between Write access at canary_shared_race+0x60 in kernel.cu:20
+=========     and Read access at canary_shared_race+0xb0 in kernel.cu:21 [508 hazards]
+=========
+========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
+"""
+NEVER_ATTACHED = """\
+========= COMPUTE-SANITIZER
+========= Error: Target application terminated before first instrumented API call
+"""
+
+
+def test_a_clean_sweep() -> None:
+    assert memcheck.judge_sweep(MEMCHECK, 0, CLEAN, 12) is None
+    assert memcheck.judge_sweep(RACECHECK, 0, CLEAN_RACES, 12) is None
+
+
+@pytest.mark.parametrize(
+    "tool,exit_code,log,executed,reason",
+    [
+        (MEMCHECK, 86, ERRORS, 12, "ERROR SUMMARY: 1 found"),
+        (MEMCHECK, 0, ERRORS, 12, "ERROR SUMMARY: 1 found"),  # nobody asked for an exit code
+        (RACECHECK, 0, RACES, 12, "RACECHECK SUMMARY: 1 found"),
+        (MEMCHECK, 0, CLEAN + ERRORS, 12, "ERROR SUMMARY: 1 found"),  # a second process
+        (MEMCHECK, 0, NEVER_ATTACHED, 12, "did not watch"),
+        (MEMCHECK, 0, "", 12, "did not watch"),
+        (RACECHECK, 0, CLEAN, 12, "did not watch"),  # another tool's log
+        (MEMCHECK, 0, CLEAN, 0, "no test was executed"),
+        (MEMCHECK, 1, CLEAN, 12, "exit code 1"),  # a test failed
+        (MEMCHECK, 86, CLEAN, 12, "exit code 86"),
+        (MEMCHECK, None, CLEAN, 12, "in time"),
+        (MEMCHECK, 0, "ERROR SUMMARY: 0 errors", 12, "did not watch"),  # a test's own words
+    ],
+)
+def test_false_greens(tool: memcheck.Tool, exit_code: int | None, log: str, executed: int, reason: str) -> None:
+    assert reason in (memcheck.judge_sweep(tool, exit_code, log, executed) or "")
+
+
+def test_a_caught_canary() -> None:
+    assert memcheck.judge_canary(MEMCHECK, memcheck.ERROR_EXIT_CODE, ERRORS) is None
+    assert memcheck.judge_canary(RACECHECK, memcheck.ERROR_EXIT_CODE, RACES) is None
+
+
+@pytest.mark.parametrize(
+    "exit_code,log,reason",
+    [
+        (0, CLEAN, "'out_of_bounds' was not caught"),
+        (0, ERRORS, "the exit code is 0"),
+        (3, NEVER_ATTACHED, "no 'ERROR SUMMARY' line (exit code 3)"),
+        (86, "", "no 'ERROR SUMMARY' line"),
+        (None, ERRORS, "in time"),
+    ],
+)
+def test_a_canary_that_was_not_caught(exit_code: int | None, log: str, reason: str) -> None:
+    assert reason in (memcheck.judge_canary(MEMCHECK, exit_code, log) or "")
+
+
+def test_each_tool_has_its_fault() -> None:
+    assert [tool.name for tool in memcheck.TOOLS] == ["memcheck", "racecheck", "initcheck", "synccheck"]
+    faults = {tool.fault for tool in memcheck.TOOLS}
+    assert len(faults) == len(memcheck.TOOLS)
+    assert faults | {"none"} == set(canary.FAULTS)
+
+
+def test_the_canary_refuses_an_unknown_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    assert canary.main(["overflow"]) == 2
+    assert "want one of out_of_bounds" in capsys.readouterr().err
+
+
+def _no_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+
+def test_the_wheels_launcher_is_made_executable(tmp_path: Path) -> None:
+    if importlib.util.find_spec("nvidia.cuda_sanitizer_api") is None:
+        pytest.skip("the wheel nvidia-cuda-sanitizer-api-cu12 is not installed")
+    found = sanitizer.find(tmp_path)
+    assert found.source.startswith("wheel nvidia-cuda-sanitizer-api-cu12, 2025.")
+    assert found.injection is not None
+    assert (found.injection / "libsanitizer-collection.so").is_file()
+
+
+def test_a_sanitizer_on_the_path_is_the_second_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher = tmp_path / "compute-sanitizer"
+    launcher.write_text("#!/bin/sh\necho Version 2025.4.0.0\n")
+    launcher.chmod(0o755)
+    _no_wheel(monkeypatch)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert sanitizer.find(tmp_path).source == "PATH, 2025.4.0.0"
+
+
+def test_no_sanitizer_is_an_error_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _no_wheel(monkeypatch)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(schema.EvidenceError, match="uv sync --locked --group test"):
+        sanitizer.find(tmp_path)

@@ -1,0 +1,179 @@
+"""Sessions from the command line, in a small checkout."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+
+import pytest
+from conftest import LIBRARY, Tree  # type: ignore[import-not-found]
+
+from sm70_kernels.evidence import built, schema
+
+LOADS = "import ctypes\nctypes.CDLL('sm70_kernels/lib/libsm70_fake.so', mode=ctypes.RTLD_LOCAL | 1)\n"
+PASSES = "def test_passes(): pass\n"
+NEEDS_GPU = "import pytest\ndef test_kernel(): pytest.skip('needs sm_70, found no CUDA device')\n"
+BENCH_INI = "[pytest]\npython_files = bench_*.py\naddopts = -p pytest_benchmark.plugin\n"
+OTHER_SKIP = "import pytest\ndef test_other(): pytest.skip('no reason at all')\n"
+
+
+def test_a_passing_run_is_complete(tree: Tree) -> None:
+    tree.write("tests/test_inner.py", LOADS + PASSES + NEEDS_GPU)
+    done = tree.session("test")
+    assert done.returncode == 0, done.stdout + done.stderr
+    folder, manifest = tree.run_folder(), tree.manifest()
+    assert re.fullmatch(r"\d{8}T\d{6}Z-0123456-test", folder.name)
+    assert {path.name for path in folder.iterdir()} == {
+        "manifest.json",
+        "environment.json",
+        "junit.xml",
+        "skips.json",
+        "SHA256SUMS",
+    }
+    subprocess.run(["sha256sum", "-c", "--strict", "SHA256SUMS"], cwd=folder, check=True, capture_output=True)
+    assert manifest.status == "pass"
+    assert manifest.counts == schema.Counts(executed=1, passed=1, skipped=1)
+    assert not manifest.narrowed
+    (library,) = manifest.libraries
+    assert library.mapped
+    assert library.sha256 == built.read(tree.root).operators["fake"].sha256
+    assert schema.read(folder / schema.SKIPS, list[schema.Skip]) == [
+        schema.Skip(test="tests/test_inner.py::test_kernel", reason="needs sm_70, found no CUDA device")
+    ]
+    environment = schema.read(folder / schema.ENVIRONMENT, schema.Environment)
+    assert LIBRARY in {file.path for file in environment.loaded}
+    text = "".join(path.read_text() for path in folder.iterdir())
+    assert str(tree.root) not in text
+    assert "hostname" not in text
+
+
+def test_require_gpu_makes_that_skip_a_failure_and_no_other(tree: Tree) -> None:
+    tree.write("tests/test_gpu.py", NEEDS_GPU)
+    tree.write("tests/test_other.py", OTHER_SKIP + PASSES)
+    done = tree.session("test", "--require-gpu")
+    assert done.returncode == 1
+    assert "with --require-gpu that is a failure" in done.stdout
+    manifest = tree.manifest()
+    assert manifest.status == "fail"
+    assert manifest.counts == schema.Counts(executed=2, passed=1, failed=1, skipped=1)
+    assert [skip.reason for skip in schema.read(tree.run_folder() / schema.SKIPS, list[schema.Skip])] == [
+        "no reason at all"
+    ]
+
+
+def test_a_mapped_file_that_is_not_the_built_one_fails_the_session(tree: Tree) -> None:
+    # Rebuilt while the tests run: what passed is not what is installed.
+    swap = f"""
+def test_swap():
+    import os, shutil
+    shutil.copy({LIBRARY!r}, "new.so")
+    os.replace("new.so", {LIBRARY!r})
+"""
+    tree.write("tests/test_inner.py", LOADS + swap)
+    done = tree.session("test")
+    assert done.returncode == 1
+    assert "replaced or removed after it was loaded" in done.stdout
+    assert tree.manifest().status == "fail"
+
+
+def test_a_build_manifest_of_another_library_fails_the_session(tree: Tree) -> None:
+    path = built.manifest_path(tree.root)
+    change = f"""
+def test_change():
+    from pathlib import Path
+    path = Path({str(path)!r})
+    path.write_text(path.read_text().replace({built.read(tree.root).operators["fake"].sha256!r}, "0" * 64))
+"""
+    tree.write("tests/test_inner.py", LOADS + change)
+    assert tree.session("test").returncode == 1
+    assert "the build manifest says 000000000000" in tree.manifest().reason
+
+
+@pytest.mark.parametrize("session", ["test", "memcheck", "bench"])
+def test_nothing_built_is_refused(tree: Tree, session: str) -> None:
+    built.manifest_path(tree.root).unlink()
+    done = tree.session(session)
+    assert done.returncode == 2
+    assert "nothing is built" in done.stderr
+    assert "scripts/nox -s build" in done.stderr
+    assert not tree.results.exists()
+
+
+@pytest.mark.parametrize(
+    "name,text,sentence",
+    [
+        ("csrc/ops/fake/kernel.cu", "// another kernel\n", "older than its sources: csrc/ops/fake/kernel.cu"),
+        ("csrc/ops/fake/new.cuh", "// new\n", "older than its sources: csrc/ops/fake/new.cuh"),
+        (LIBRARY, "not a library", "has SHA-256"),
+    ],
+)
+def test_a_stale_build_is_refused(tree: Tree, name: str, text: str, sentence: str) -> None:
+    tree.write(name, text)
+    done = tree.session("test")
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert not tree.results.exists()
+
+
+def test_a_misspelt_variable_is_refused(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = tree.environment() | {"SM70_KERNELS_ALOW_JIT": "1"}
+    done = subprocess.run(tree.command("test"), cwd=tree.root, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "SM70_KERNELS_ALOW_JIT" in done.stderr
+
+
+def test_no_executed_test_is_no_pass(tree: Tree) -> None:
+    tree.write("tests/test_inner.py", OTHER_SKIP)
+    assert tree.session("test").returncode == 1
+    assert tree.manifest().reason.startswith("no test was executed")
+
+
+def test_a_pytest_that_dies_is_a_failure(tree: Tree) -> None:
+    tree.write("tests/test_inner.py", "import os\ndef test_dies(): os._exit(0)\n")
+    assert tree.session("test").returncode == 1
+    assert tree.manifest().reason == "pytest ended with exit code 0 and left no observation"
+
+
+def test_arguments_go_to_pytest_and_narrow_the_run(tree: Tree) -> None:
+    tree.write("tests/test_inner.py", PASSES + "def test_fails(): assert False\n")
+    done = tree.session("test", "--results", str(tree.results), "--", "-k", "passes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert tree.manifest().narrowed
+
+
+@pytest.mark.parametrize("arguments,status,code", [((), "not_run", 0), (("--require-gpu",), "fail", 1)])
+def test_benchmarks_without_a_gpu(tree: Tree, arguments: tuple[str, ...], status: str, code: int) -> None:
+    tree.write("pytest.ini", BENCH_INI)
+    tree.write("benchmarks/bench_fake.py", NEEDS_GPU.replace("()", "(benchmark)", 1))
+    assert tree.session("bench", *arguments).returncode == code
+    manifest = tree.manifest()
+    assert manifest.status == status
+    assert manifest.validation["fake"].label == "unvalidated"
+    assert not (tree.run_folder() / schema.BENCHMARK).exists()
+
+
+def test_benchmark_rows_are_labelled_and_carry_no_host(tree: Tree) -> None:
+    tree.write("pytest.ini", BENCH_INI)
+    tree.write("benchmarks/bench_fake.py", "def test_row(benchmark): benchmark.pedantic(int, rounds=1)\n")
+    done = tree.session("bench")
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = json.loads((tree.run_folder() / schema.BENCHMARK).read_text())
+    assert results["machine_info"]["node"] == ""
+    assert [row["extra_info"]["validation"] for row in results["benchmarks"]] == ["unvalidated"]
+
+
+def test_require_validated_refuses(tree: Tree) -> None:
+    done = tree.session("bench", "--require-validated")
+    assert done.returncode == 2
+    assert "operator 'fake' is unvalidated" in done.stderr
+    assert not tree.results.exists()
+
+
+@pytest.mark.parametrize("arguments,status,code", [((), "not_run", 0), (("--require-gpu",), "fail", 1)])
+def test_memcheck_without_a_gpu(tree: Tree, arguments: tuple[str, ...], status: str, code: int) -> None:
+    assert tree.session("memcheck", *arguments).returncode == code
+    manifest = tree.manifest()
+    assert manifest.status == status
+    assert manifest.reason.startswith("needs sm_70, found no GPU")
+    assert (tree.run_folder() / schema.ENVIRONMENT).is_file()

@@ -1,0 +1,175 @@
+"""Every refusal of the kv_cache operators: a sentence that names the argument, and nothing launched or written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from sm70_kernels.ops import kv_cache
+
+Change = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def to(name: str, dtype: torch.dtype) -> Change:
+    return lambda a: {name: a[name].to(dtype)}
+
+
+def reshape(name: str, *shape: int, dtype: torch.dtype | None = None) -> Change:
+    return lambda a: {name: torch.zeros(shape, dtype=dtype or a[name].dtype, device=a[name].device)}
+
+
+def value(**changes: Any) -> Change:
+    return lambda a: changes
+
+
+def on_cpu(name: str) -> Change:
+    return lambda a: {name: a[name].cpu()}
+
+
+def expanded(name: str) -> Change:
+    return lambda a: {name: a[name][:1].expand(a[name].shape)}
+
+
+def transposed_last(name: str) -> Change:
+    return lambda a: {name: a[name].transpose(-1, -2).contiguous().transpose(-1, -2)}
+
+
+COMMON: list[tuple[str, Change, str]] = [
+    ("page of 17", lambda a: {n: torch.zeros(4, 17, 2, 64, dtype=torch.uint8, device=a[n].device)
+                              for n in ("key_cache", "value_cache")},
+     r"'key_cache': got a page of 17 tokens, want a multiple of 16"),
+    ("page of 0", lambda a: {n: torch.zeros(4, 0, 2, 64, dtype=torch.uint8, device=a[n].device)
+                             for n in ("key_cache", "value_cache")}, r"'key_cache': got a page of 0 tokens"),
+    ("cache of int32", to("key_cache", torch.int32), r"'key_cache': got torch.int32, want torch.float8_e4m3fn or torch"),
+    ("cache of other float8", to("key_cache", torch.float8_e5m2), r"'key_cache': got torch.float8_e5m2, want"),
+    ("mixed caches", to("value_cache", torch.float8_e4m3fn), r"'value_cache': got torch.float8_e4m3fn, want torch.uint8"),
+    ("cache of 3 dimensions", reshape("key_cache", 4, 16, 64), r"'key_cache': got shape \[4, 16, 64\], want \[pages"),
+    ("caches of two shapes", reshape("value_cache", 5, 16, 2, 64), r"'value_cache': .* \(pages of key_cache\)"),
+    ("caches of two head dims", reshape("value_cache", 4, 16, 2, 32), r"'value_cache': .*head dimension of key_cache"),
+    ("cache without heads", lambda a: {n: torch.zeros(4, 16, 0, 64, dtype=torch.uint8, device=a[n].device)
+                                       for n in ("key_cache", "value_cache")}, r"'key_cache': got a cache without heads"),
+    ("cache with D not innermost", transposed_last("key_cache"), r"'key_cache': got strides .* want stride 1"),
+    ("value cache on the CPU", on_cpu("value_cache"), r"'value_cache': got a tensor on cpu, want a tensor on cuda:\d"),
+    ("unknown format", value(kv_format="fp4"), r"'kv_format': got 'fp4', want one of"),
+    ("uint8 without a format", value(kv_format=None), r"'kv_format': got None for a torch.uint8 cache"),
+    ("fp16 for bytes", value(kv_format="fp16"), r"'key_cache': got torch.uint8, want torch.float16"),
+    ("negative scale", value(k_scale=-1.0), r"'k_scale': got -1, want a positive finite FP32 number"),
+    ("scale 0", value(v_scale=0.0), r"'v_scale': got 0, want a positive"),
+    ("infinite scale", value(k_scale=float("inf")), r"'k_scale': got inf"),
+    ("NaN scale", value(v_scale=float("nan")), r"'v_scale': got -?nan"),
+    ("scale beyond FP32", value(k_scale=1e60), r"'k_scale': got 1e\+60"),
+    ("scale below FP32", value(k_scale=1e-60), r"'k_scale': got 1e-60"),
+    ("scale tensor of two", lambda a: {"k_scale": torch.ones(2, device=a["key_cache"].device)},
+     r"'k_scale': got a tensor of 2 elements, want one element"),
+    ("scale tensor of float64", lambda a: {"v_scale": torch.ones(1, dtype=torch.float64, device=a["key_cache"].device)},
+     r"'v_scale': got torch.float64, want torch.float32"),
+    ("scale tensor on the CPU", value(k_scale=torch.ones(1)), r"'k_scale': got a tensor on cpu"),
+]  # fmt: skip
+
+WRITE = [
+    *COMMON,
+    ("expanded cache", expanded("key_cache"), r"'key_cache': got strides .* memory of their own"),
+    ("k of float32", to("k", torch.float32), r"'k': got torch.float32, want torch.float16"),
+    ("v of bfloat16", to("v", torch.bfloat16), r"'v': got torch.bfloat16, want torch.float16"),
+    ("k of 2 dimensions", reshape("k", 3, 128), r"'k': got shape \[3, 128\], want \[tokens, Hkv, D\]"),
+    ("other tokens", reshape("v", 4, 2, 64), r"'v': .*size 3 in dimension 0 \(tokens of slot_mapping\)"),
+    ("other heads", reshape("k", 3, 1, 64), r"'k': .*\(KV heads of key_cache\)"),
+    ("other D", reshape("k", 3, 2, 32), r"'k': .*\(head dimension of key_cache\)"),
+    ("slots of int32", to("slot_mapping", torch.int32), r"'slot_mapping': got torch.int32, want torch.int64"),
+    ("slots of 2 dimensions", reshape("slot_mapping", 3, 1), r"'slot_mapping': got shape \[3, 1\], want \[tokens\]"),
+    ("slots on the CPU", on_cpu("slot_mapping"), r"'slot_mapping': got a tensor on cpu"),
+    ("k with D not innermost", transposed_last("k"), r"'k': got strides"),
+]
+
+GATHER = [
+    *COMMON,
+    ("table of int64", to("block_table", torch.int64), r"'block_table': got torch.int64, want torch.int32"),
+    ("lengths of int64", to("seq_lens", torch.int64), r"'seq_lens': got torch.int64, want torch.int32"),
+    ("table of other rows", reshape("block_table", 3, 2), r"'block_table': .*\(rows of seq_lens\)"),
+    ("table with entries apart", transposed_last("block_table"), r"'block_table': got strides"),
+    ("lengths of 2 dimensions", reshape("seq_lens", 2, 1), r"'seq_lens': got shape \[2, 1\], want \[B\]"),
+    ("output of float32", to("k_out", torch.float32), r"'k_out': got torch.float32, want torch.float16"),
+    ("output of 3 dimensions", reshape("v_out", 2, 32, 64), r"'v_out': .*want \[B, tokens, Hkv, D\]"),
+    ("outputs of two lengths", reshape("v_out", 2, 16, 2, 64), r"'v_out': .*\(size of k_out\)"),
+    ("output of other rows", reshape("k_out", 3, 32, 2, 64), r"'k_out': .*\(rows of seq_lens\)"),
+    ("expanded output", expanded("k_out"), r"'k_out': got strides .* memory of their own"),
+    ("output on the CPU", on_cpu("v_out"), r"'v_out': got a tensor on cpu"),
+    ("one output", value(v_out=None), r"'k_out' and 'v_out': got one of them"),
+    ("no output", value(k_out=None, v_out=None), r"'k_out': got None"),
+    ("outputs and max_tokens", value(max_tokens=32), r"'max_tokens': got it beside outputs"),
+    ("out page of 17", lambda a: {
+        "k_out": torch.zeros(4, 17, 2, 64, dtype=torch.float16, device=a["k_out"].device),
+        "v_out": torch.zeros(4, 17, 2, 64, dtype=torch.float16, device=a["k_out"].device),
+        "out_block_table": torch.zeros(2, 2, dtype=torch.int32, device=a["k_out"].device),
+    }, r"'k_out': got a page of 17 tokens, want a multiple of 16"),
+    ("out table of other rows", lambda a: {
+        "out_block_table": torch.zeros(5, 2, dtype=torch.int32, device=a["k_out"].device)},
+     r"'out_block_table': .*\(rows of seq_lens\)"),
+]  # fmt: skip
+
+
+def launches() -> int:
+    return sum(count for images in kv_cache.library.launch_counts().values() for count in images.values())
+
+
+def check_refused(call: Callable[..., object], arguments: dict[str, Any], written: list[str], change: Change, message: str) -> None:
+    arguments |= change(arguments)
+    before = {name: arguments[name].clone() for name in written if isinstance(arguments[name], Tensor)}
+    count = launches()
+    with pytest.raises((RuntimeError, ValueError)) as caught:
+        call(**arguments)
+    text = str(caught.value)
+    assert re.search(message, text), text
+    assert re.search(r"want .+\. [A-Z].+", text), f"no remedy in: {text}"
+    assert launches() == count
+    for name, tensor in before.items():
+        assert torch.equal(arguments[name].view(torch.uint8) if tensor.is_contiguous() else arguments[name],
+                           tensor.view(torch.uint8) if tensor.is_contiguous() else tensor)  # fmt: skip
+
+
+def write_arguments(device: torch.device) -> dict[str, Any]:
+    return {
+        "k": torch.ones(3, 2, 64, dtype=torch.float16, device=device),
+        "v": torch.ones(3, 2, 64, dtype=torch.float16, device=device),
+        "key_cache": torch.zeros(4, 16, 2, 64, dtype=torch.uint8, device=device),
+        "value_cache": torch.zeros(4, 16, 2, 64, dtype=torch.uint8, device=device),
+        "slot_mapping": torch.arange(3, device=device),
+        "kv_format": "e4m3",
+    }
+
+
+def gather_arguments(device: torch.device) -> dict[str, Any]:
+    return {
+        "key_cache": torch.zeros(4, 16, 2, 64, dtype=torch.uint8, device=device),
+        "value_cache": torch.zeros(4, 16, 2, 64, dtype=torch.uint8, device=device),
+        "block_table": torch.zeros(2, 2, dtype=torch.int32, device=device),
+        "seq_lens": torch.full((2,), 20, dtype=torch.int32, device=device),
+        "k_out": torch.ones(2, 32, 2, 64, dtype=torch.float16, device=device),
+        "v_out": torch.ones(2, 32, 2, 64, dtype=torch.float16, device=device),
+        "kv_format": "e4m3",
+    }
+
+
+@pytest.mark.parametrize("change,message", [case[1:] for case in WRITE], ids=[case[0] for case in WRITE])
+def test_write_refuses(device: torch.device, change: Change, message: str) -> None:
+    check_refused(kv_cache.write_paged_kv, write_arguments(device), ["key_cache", "value_cache"], change, message)
+
+
+@pytest.mark.parametrize("change,message", [case[1:] for case in GATHER], ids=[case[0] for case in GATHER])
+def test_gather_refuses(device: torch.device, change: Change, message: str) -> None:
+    check_refused(kv_cache.gather_paged_kv, gather_arguments(device), ["k_out", "v_out"], change, message)
+
+
+def test_cpu_tensors_are_refused_with_a_remedy() -> None:
+    cpu = torch.device("cpu")
+    want = r"'key_cache': got a tensor on the CPU, want a tensor on a CUDA device\. .*SM70_KERNELS_ALLOW_JIT=1"
+    for call, arguments, written in (
+        (kv_cache.write_paged_kv, write_arguments(cpu), ["key_cache", "value_cache"]),
+        (kv_cache.gather_paged_kv, gather_arguments(cpu), ["k_out", "v_out"]),
+    ):
+        check_refused(call, arguments, written, value(), want)
