@@ -25,8 +25,12 @@ class VariableError(RuntimeError):
     """An environment variable has an unknown name or value."""
 
 
-def check_names(environment: Mapping[str, str] = os.environ) -> None:
-    """Refuse variables with the package's prefix that nothing reads, a misspelt switch for instance."""
+def check(environment: Mapping[str, str] = os.environ) -> None:
+    """Refuse a variable with the package's prefix that nothing reads, a misspelt one say, and a flag with another value.
+
+    Raises:
+        VariableError: names the variable, what was got and what is wanted.
+    """
     known = {PREFIX + name for name in (*FLAGS, *TEXTS)}
     for name in sorted(environment):
         if name.startswith(PREFIX) and name not in known:
@@ -34,24 +38,25 @@ def check_names(environment: Mapping[str, str] = os.environ) -> None:
                 f"environment variable {name}: got an unknown name, want one of {', '.join(sorted(known))}. "
                 "Correct or unset it"
             )
+    for name, effect in FLAGS.items():
+        value = environment.get(PREFIX + name, "0")
+        if value not in ("0", "1"):
+            raise VariableError(
+                f"environment variable {PREFIX + name}: got {value!r}, want '0' or '1' ({effect}). Correct or unset it"
+            )
 
 
 def flag(name: str, environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the flag is set to 1. Raises VariableError on a value other than 0 and 1."""
+    """Whether the flag is set to 1. Raises VariableError, as :func:`check` does."""
     if name not in FLAGS:
         raise KeyError(name)
-    check_names(environment)
-    value = environment.get(PREFIX + name, "0")
-    if value not in ("0", "1"):
-        raise VariableError(
-            f"environment variable {PREFIX + name}: got {value!r}, want '0' or '1' ({FLAGS[name]}). Correct or unset it"
-        )
-    return value == "1"
+    check(environment)
+    return environment.get(PREFIX + name) == "1"
 
 
 def text(name: str, default: str, environment: Mapping[str, str] = os.environ) -> str:
-    """The value of a variable that holds text."""
+    """The value of a variable that holds text. Raises VariableError, as :func:`check` does."""
     if name not in TEXTS:
         raise KeyError(name)
-    check_names(environment)
+    check(environment)
     return environment.get(PREFIX + name, default)

@@ -64,7 +64,8 @@ GlobalBuffer buffer_from(const py::tuple& item) {
 
 py::dict describe_kernel(const KernelImage& kernel) {
     py::list parameters;
-    for (const auto& p : kernel.parameters) parameters.append(py::dict("ordinal"_a = p.ordinal, "offset"_a = p.offset, "size"_a = p.size));
+    for (const auto& p : kernel.parameters)
+        parameters.append(py::dict("ordinal"_a = p.ordinal, "offset"_a = p.offset, "size"_a = p.size));
     return py::dict("registers"_a = kernel.registers, "static_shared_bytes"_a = kernel.static_shared_bytes,
                     "local_bytes"_a = kernel.local_bytes, "parameter_bytes"_a = kernel.parameter_bytes,
                     "parameters"_a = parameters, "max_threads"_a = kernel.max_threads,
@@ -77,14 +78,16 @@ py::dict describe_instruction(const ParsedInstruction& instruction) {
     const ControlCode& c = instruction.control;
     return py::dict("offset"_a = instruction.offset, "text"_a = instruction.text, "opcode"_a = instruction.opcode,
                     "modifiers"_a = instruction.modifiers, "operands"_a = operands, "guard"_a = instruction.guard,
-                    "guard_negated"_a = instruction.guard_negated, "low"_a = instruction.low, "high"_a = instruction.high,
-                    "stall"_a = c.stall, "yield"_a = c.yield_hint, "write_barrier"_a = c.write_barrier,
-                    "read_barrier"_a = c.read_barrier, "wait_mask"_a = c.wait_mask, "reuse"_a = c.reuse);
+                    "guard_negated"_a = instruction.guard_negated, "low"_a = instruction.low,
+                    "high"_a = instruction.high, "stall"_a = c.stall, "yield"_a = c.yield_hint,
+                    "write_barrier"_a = c.write_barrier, "read_barrier"_a = c.read_barrier, "wait_mask"_a = c.wait_mask,
+                    "reuse"_a = c.reuse);
 }
 
-py::dict launch(Module& module, const std::string& kernel, const py::object& grid, const py::object& block, const py::bytes& parameters,
-                const std::vector<py::tuple>& buffers, uint32_t dynamic_shared_bytes, const std::optional<std::vector<uint64_t>>& blocks,
-                uint64_t seed, uint32_t threads, const std::string& tensor_rounding, uint64_t instruction_limit) {
+py::dict launch(Module& module, const std::string& kernel, const py::object& grid, const py::object& block,
+                const py::bytes& parameters, const std::vector<py::tuple>& buffers, uint32_t dynamic_shared_bytes,
+                const std::optional<std::vector<uint64_t>>& blocks, uint64_t seed, uint32_t threads,
+                const std::string& tensor_rounding, uint64_t instruction_limit) {
     LaunchRequest request;
     fill_extent(grid, request.grid);
     fill_extent(block, request.block);
@@ -111,8 +114,8 @@ py::dict launch(Module& module, const std::string& kernel, const py::object& gri
 using Words = py::array_t<uint32_t, py::array::c_style | py::array::forcecast>;
 
 /// One HMMA step on rows of 32 lanes: a and b are [2, 32], c is [2, 32]; returns d as [2, 32].
-Words hmma_step(const Words& a, const Words& b, const Words& c, int step, bool a_column, bool b_row, bool d_half, bool c_half,
-                const std::string& tensor_rounding, bool scalar) {
+Words hmma_step(const Words& a, const Words& b, const Words& c, int step, bool a_column, bool b_row, bool d_half,
+                bool c_half, const std::string& tensor_rounding, bool scalar) {
     for (const Words* rows : {&a, &b, &c})
         if (rows->size() != 2 * kLanes) throw py::value_error("fragments are [2, 32] words");
     HmmaForm form;
@@ -128,14 +131,16 @@ Words hmma_step(const Words& a, const Words& b, const Words& c, int step, bool a
 }
 
 /// c accumulated `count` times with the four products of a and b.
-float tensor_accumulate(const std::vector<float>& a, const std::vector<float>& b, float c, uint64_t count, const std::string& tensor_rounding) {
+float tensor_accumulate(const std::vector<float>& a, const std::vector<float>& b, float c, uint64_t count,
+                        const std::string& tensor_rounding) {
     if (a.size() != 4 || b.size() != 4) throw py::value_error("a and b have four elements");
     const TensorRounding rounding = rounding_named(tensor_rounding);
     for (uint64_t i = 0; i < count; ++i) c = tensor_dot(a.data(), b.data(), c, rounding);
     return c;
 }
 
-uint16_t tensor_accumulate_half(const std::vector<float>& a, const std::vector<float>& b, float c, const std::string& tensor_rounding) {
+uint16_t tensor_accumulate_half(const std::vector<float>& a, const std::vector<float>& b, float c,
+                                const std::string& tensor_rounding) {
     if (a.size() != 4 || b.size() != 4) throw py::value_error("a and b have four elements");
     return tensor_dot_half(a.data(), b.data(), c, rounding_named(tensor_rounding));
 }
@@ -147,50 +152,69 @@ PYBIND11_MODULE(_emulator, m) {
     py::register_exception<EmulatorError>(m, "EmulatorError", PyExc_RuntimeError);
     m.def("version", [] { return sm70emu_version(); });
     m.def("uses_avx2", &machine_has_avx2);
-    m.def("hmma_step", &hmma_step, "a"_a, "b"_a, "c"_a, "step"_a, "a_column"_a = false, "b_row"_a = false, "d_half"_a = false,
-          "c_half"_a = false, "tensor_rounding"_a = "truncate", "scalar"_a = false);
-    m.def("tensor_accumulate", &tensor_accumulate, "a"_a, "b"_a, "c"_a, "count"_a = 1, "tensor_rounding"_a = "truncate");
+    m.def("hmma_step", &hmma_step, "a"_a, "b"_a, "c"_a, "step"_a, "a_column"_a = false, "b_row"_a = false,
+          "d_half"_a = false, "c_half"_a = false, "tensor_rounding"_a = "truncate", "scalar"_a = false);
+    m.def("tensor_accumulate", &tensor_accumulate, "a"_a, "b"_a, "c"_a, "count"_a = 1,
+          "tensor_rounding"_a = "truncate");
     m.def("tensor_accumulate_half", &tensor_accumulate_half, "a"_a, "b"_a, "c"_a, "tensor_rounding"_a = "truncate");
 
     py::class_<Module>(m, "Module")
-        .def(py::init([](const py::bytes& cubin, const std::string& listing) {
+        .def(py::init([](const py::bytes& cubin, const std::string& listing, bool portable) {
                  const auto bytes = static_cast<std::string>(cubin);
-                 return std::make_unique<Module>(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(), listing);
+                 return std::make_unique<Module>(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(), listing,
+                                                 portable ? InstructionSet::Portable : InstructionSet::Best);
              }),
-             "cubin"_a, "listing"_a)
-        .def("kernels", [](const Module& module) {
-            py::dict result;
-            for (const auto& [name, kernel] : module.kernels()) result[py::str(name)] = describe_kernel(kernel);
-            return result;
-        })
-        .def("check", [](Module& module, const std::string& kernel) { module.decoded(kernel); }, "kernel"_a,
-             "Decodes a kernel; raises EmulatorError at the first instruction that is not implemented.")
-        .def("unsupported", [](const Module& module, const std::string& kernel) {
-            std::vector<std::string> refused;
-            const uint32_t registers = module.kernel(kernel).registers;
-            for (const auto& instruction : module.section(kernel).instructions) {
-                try {
-                    check_instruction(instruction, registers);
-                } catch (const EmulatorError& error) {
-                    refused.push_back(instruction.text + ": " + error.what());
+             "cubin"_a, "listing"_a, "portable"_a = false, "portable: use only code that runs on any x86-64 machine.")
+        .def("kernels",
+             [](const Module& module) {
+                 py::dict result;
+                 for (const auto& [name, kernel] : module.kernels()) result[py::str(name)] = describe_kernel(kernel);
+                 return result;
+             })
+        .def(
+            "check", [](Module& module, const std::string& kernel) { module.decoded(kernel); }, "kernel"_a,
+            "Decodes a kernel; raises EmulatorError at the first instruction that is not implemented.")
+        .def(
+            "unsupported",
+            [](const Module& module, const std::string& kernel) {
+                std::vector<std::string> refused;
+                const uint32_t registers = module.kernel(kernel).registers;
+                for (const auto& instruction : module.section(kernel).instructions) {
+                    try {
+                        check_instruction(instruction, registers);
+                    } catch (const EmulatorError& error) {
+                        refused.push_back(instruction.text + ": " + error.what());
+                    }
                 }
-            }
-            return refused;
-        }, "kernel"_a, "Every instruction of a kernel that is not implemented, with the reason.")
-        .def("instructions", [](const Module& module, const std::string& kernel) {
-            py::list result;
-            for (const auto& instruction : module.section(kernel).instructions) result.append(describe_instruction(instruction));
-            return result;
-        }, "kernel"_a)
-        .def("decode", [](const Module& module, const std::string& kernel, uint32_t offset) {
-            const auto& instructions = module.section(kernel).instructions;
-            if (offset % 16 || offset / 16 >= instructions.size()) throw py::index_error("no instruction at this offset");
-            return describe_instruction(instructions[offset / 16]);
-        }, "kernel"_a, "offset"_a)
-        .def("symbol", [](Module& module, const std::string& name) {
-            const auto [address, bytes] = module.symbol(name);
-            return py::memoryview::from_memory(address, py::ssize_t(bytes), false);
-        }, "name"_a, py::keep_alive<0, 1>(), "Writable view of a __device__ or __constant__ variable.")
-        .def("launch", &launch, "kernel"_a, "grid"_a, "block"_a, "parameters"_a, "buffers"_a, "dynamic_shared_bytes"_a = 0,
-             "blocks"_a = py::none(), "seed"_a = 0, "threads"_a = 0, "tensor_rounding"_a = "truncate", "instruction_limit"_a = 0);
+                return refused;
+            },
+            "kernel"_a, "Every instruction of a kernel that is not implemented, with the reason.")
+        .def(
+            "instructions",
+            [](const Module& module, const std::string& kernel) {
+                py::list result;
+                for (const auto& instruction : module.section(kernel).instructions)
+                    result.append(describe_instruction(instruction));
+                return result;
+            },
+            "kernel"_a)
+        .def(
+            "decode",
+            [](const Module& module, const std::string& kernel, uint32_t offset) {
+                const auto& instructions = module.section(kernel).instructions;
+                if (offset % 16 || offset / 16 >= instructions.size())
+                    throw py::index_error("no instruction at this offset");
+                return describe_instruction(instructions[offset / 16]);
+            },
+            "kernel"_a, "offset"_a)
+        .def(
+            "symbol",
+            [](Module& module, const std::string& name) {
+                const auto [address, bytes] = module.symbol(name);
+                return py::memoryview::from_memory(address, py::ssize_t(bytes), false);
+            },
+            "name"_a, py::keep_alive<0, 1>(), "Writable view of a __device__ or __constant__ variable.")
+        .def("launch", &launch, "kernel"_a, "grid"_a, "block"_a, "parameters"_a, "buffers"_a,
+             "dynamic_shared_bytes"_a = 0, "blocks"_a = py::none(), "seed"_a = 0, "threads"_a = 0,
+             "tensor_rounding"_a = "truncate", "instruction_limit"_a = 0);
 }

@@ -5,12 +5,6 @@
 
 #include "device/fixed_width.h"
 
-#ifdef __CUDACC_RTC__
-#define SM70_DEVICE __device__ __forceinline__
-#else
-#define SM70_DEVICE inline
-#endif
-
 namespace sm70 {
 
 struct FastDivisor {
@@ -19,7 +13,7 @@ struct FastDivisor {
     uint32_t shift;
 
     // Quotient of a value below 2^31.
-    SM70_DEVICE uint32_t divide(uint32_t value) const {
+    SM70_HOST_DEVICE uint32_t divide(uint32_t value) const {
 #ifdef __CUDACC_RTC__
         return (__umulhi(value, multiplier) + value) >> shift;
 #else
@@ -27,7 +21,7 @@ struct FastDivisor {
 #endif
     }
 
-    SM70_DEVICE uint32_t remainder(uint32_t value, uint32_t quotient) const { return value - quotient * divisor; }
+    SM70_HOST_DEVICE uint32_t remainder(uint32_t value, uint32_t quotient) const { return value - quotient * divisor; }
 };
 
 #ifndef __CUDACC_RTC__
@@ -41,5 +35,3 @@ inline FastDivisor make_fast_divisor(uint32_t divisor) {
 #endif
 
 }  // namespace sm70
-
-#undef SM70_DEVICE

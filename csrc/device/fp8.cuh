@@ -33,6 +33,7 @@ struct E4M3 {
     static constexpr float kSmallestNormal = 0x1p-6f;
     static constexpr float kClamp = 448.0f;  // beyond it, infinity included, writing saturates
     static constexpr uint32_t kNan = 0x7f;
+    static constexpr uint32_t kPackedLimit = 0x5f40;  // 464, halfway between 448 and the next value there would be
 
     __device__ __forceinline__ static void load4(uint32_t word, uint32_t& low, uint32_t& high) {
         // The byte's bits placed in a half, sign to bit 15 and eeee.mmm to bits 13..7, are the value times 2^-8,
@@ -59,6 +60,7 @@ struct E5M2 {
     static constexpr float kSmallestNormal = 0x1p-14f;
     static constexpr float kClamp = 65536.0f;  // encodes as infinity, to which larger values overflow
     static constexpr uint32_t kNan = 0x7e;
+    static constexpr uint32_t kPackedLimit = 0x7c01;  // the first NaN
 
     __device__ __forceinline__ static void load4(uint32_t word, uint32_t& low, uint32_t& high) {
         low = permute_bytes(word, 0, 0x1404);
@@ -80,24 +82,59 @@ __device__ __forceinline__ uint32_t encode_magnitude(float value) {
     static_assert(Format::kBias == 7 || Format::kBias == 15);
     const float magnitude = fminf(fabsf(value), Format::kClamp);
     // The power of two at or below the magnitude, but not below the smallest normal, where the spacing stays the same.
-    const float binade =
-        fmaxf(__uint_as_float(__float_as_uint(magnitude) & 0x7f800000u), Format::kSmallestNormal);
+    const float binade = fmaxf(__uint_as_float(__float_as_uint(magnitude) & 0x7f800000u), Format::kSmallestNormal);
     // An FP32 number of size binade x 2^kDropped has the format's spacing: the addition does the rounding. Taking the
     // large number off again is exact, and so is the step to FP32's exponents, whose subnormals are the format's.
     const float rounded = __fmaf_rn(binade, kToSpacing, magnitude);
     return __float_as_uint(__fmaf_rn(rounded, kRebias, __fmul_rn(binade, -kToSpacing * kRebias)));
 }
 
-// Four FP32 values to four stored bytes. The signs come from the halves the values were made of, elements 0 and 1 in
-// `halves_low`, 2 and 3 in `halves_high`: arithmetic does not keep the sign of a NaN. NaN is the caller's business.
+// Signs of four halves, elements 0 and 1 in `low`, 2 and 3 in `high`, as bits 7 of four bytes. Signs are taken from the
+// halves that values were made of: arithmetic does not keep the sign of a NaN.
+__device__ __forceinline__ uint32_t sign_bits(uint32_t low, uint32_t high) {
+    return permute_bytes(low, high, 0x7531) & 0x80808080u;
+}
+
+// Magnitudes of four FP32 values to four stored bytes without signs.
 template <typename Format>
-__device__ __forceinline__ uint32_t store4(const float (&values)[4], uint32_t halves_low, uint32_t halves_high) {
+__device__ __forceinline__ uint32_t encode4(const float (&values)[4]) {
     constexpr int kDropped = 23 - Format::kMantissaBits;
-    const uint32_t signs = permute_bytes(halves_low, halves_high, 0x7531) & 0x80808080u;
-    return (encode_magnitude<Format>(values[0]) >> kDropped) |
-           (encode_magnitude<Format>(values[1]) >> (kDropped - 8)) |
+    return (encode_magnitude<Format>(values[0]) >> kDropped) | (encode_magnitude<Format>(values[1]) >> (kDropped - 8)) |
            (encode_magnitude<Format>(values[2]) >> (kDropped - 16)) |
-           (encode_magnitude<Format>(values[3]) << (24 - kDropped)) | signs;
+           (encode_magnitude<Format>(values[3]) << (24 - kDropped));
+}
+
+// The same for four halves as they are, in packed arithmetic. Magnitudes must stay below Format::kPackedLimit.
+template <typename Format>
+__device__ __forceinline__ uint32_t encode4_packed(uint32_t low, uint32_t high);
+
+// By the method of encode_magnitude(), with FP16's 10 mantissa bits in place of FP32's 23.
+template <>
+__device__ __forceinline__ uint32_t encode4_packed<E4M3>(uint32_t low, uint32_t high) {
+    constexpr int kDropped = 10 - E4M3::kMantissaBits;
+    constexpr float kToSpacing = static_cast<float>(1 << kDropped);
+    constexpr float kRebias = 0x1p-8f;
+    uint32_t words[2] = {low, high};
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+        const __half2 magnitude = half2_from_bits(words[i] & 0x7fff7fffu);
+        __half2 binade = half2_from_bits(words[i] & 0x7c007c00u);
+        // max(binade, smallest normal): what is missing to it lies between 0 and 1, and saturation does the rest.
+        const __half2 smallest = __float2half2_rn(E4M3::kSmallestNormal);
+        binade = __hadd2_rn(binade, __hsub2_sat(smallest, binade));
+        const __half2 rounded = __hfma2(binade, __float2half2_rn(kToSpacing), magnitude);
+        const __half2 base = __hmul2_rn(binade, __float2half2_rn(-kToSpacing * kRebias));
+        words[i] = half2_bits(__hfma2(rounded, __float2half2_rn(kRebias), base)) >> kDropped;
+    }
+    return permute_bytes(words[0], words[1], 0x6420);
+}
+
+// The upper byte of a half, rounded to nearest even by what the lower byte holds.
+template <>
+__device__ __forceinline__ uint32_t encode4_packed<E5M2>(uint32_t low, uint32_t high) {
+    const uint32_t rounded_low = (low & 0x7fff7fffu) + 0x007f007fu + ((low >> 8) & 0x00010001u);
+    const uint32_t rounded_high = (high & 0x7fff7fffu) + 0x007f007fu + ((high >> 8) & 0x00010001u);
+    return permute_bytes(rounded_low, rounded_high, 0x7531);
 }
 
 }  // namespace sm70

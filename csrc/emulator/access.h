@@ -1,5 +1,6 @@
-// Address checks shared by loads, stores and atomics: every lane's access is inside one buffer (or the block's shared
-// memory, or the thread's stack), aligned to its width, and allowed to write if it does.
+// Lane loops and address checks shared by the families that are not vectorised. Checks: every lane's access is inside
+// one buffer (or the block's shared memory, or the thread's stack), aligned to its width, and allowed to write if it
+// does.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,14 @@
 
 namespace sm70emu {
 
-inline bool lane_in(uint32_t mask, int lane) { return mask >> lane & 1; }
+inline bool lane_in(uint32_t mask, int lane) {
+    return mask >> lane & 1;
+}
+
+inline void write_masked(uint32_t* row, uint32_t exec, uint32_t value) {
+    for (int lane = 0; lane < kLanes; ++lane)
+        if (lane_in(exec, lane)) row[lane] = value;
+}
 
 struct LaneAddresses {
     uint64_t at[kLanes];
@@ -38,18 +46,24 @@ inline void window_addresses(const Core& core, const Instruction& in, LaneAddres
 
 inline void check_alignment(Core& core, int lane, uint64_t address, uint32_t width, const char* space) {
     if (address & (width - 1))
-        refuse_access(core, lane, std::string("misaligned ") + std::to_string(width) + "-byte access to " + space + " memory at " + hex(address));
+        refuse_access(core, lane,
+                      std::string("misaligned ") + std::to_string(width) + "-byte access to " + space + " memory at " +
+                          hex(address));
+}
+
+inline bool holds(const GlobalBuffer& buffer, uint64_t address, uint32_t width, bool writing) {
+    const uint64_t into = address - buffer.address;
+    return into < buffer.bytes && buffer.bytes - into >= width && (!writing || buffer.writable);
 }
 
 /// Host address of a global access by one lane.
 inline uint8_t* global_pointer(Core& core, int lane, uint64_t address, uint32_t width, bool writing) {
     check_alignment(core, lane, address, width, "global");
-    const GlobalBuffer* buffer = core.last_buffer;
-    if (!buffer || address - buffer->address >= buffer->bytes || buffer->bytes - (address - buffer->address) < width ||
-        (writing && !buffer->writable)) {
-        buffer = core.launch->memory.find(address, width, writing);
-        if (!buffer) refuse_access(core, lane, core.launch->memory.explain(address, width, writing));
-        core.last_buffer = buffer;
+    const GlobalBuffer*& buffer = core.buffers[core.pc];
+    if (!buffer || !holds(*buffer, address, width, writing)) {
+        const GlobalBuffer* found = core.launch->memory.find(address, width, writing);
+        if (!found) refuse_access(core, lane, core.launch->memory.explain(address, width, writing));
+        buffer = found;
     }
     return reinterpret_cast<uint8_t*>(address);
 }
@@ -57,8 +71,9 @@ inline uint8_t* global_pointer(Core& core, int lane, uint64_t address, uint32_t 
 inline uint8_t* shared_pointer(Core& core, int lane, uint64_t address, uint32_t width) {
     check_alignment(core, lane, address, width, "shared");
     if (address + width > core.block->shared_bytes)
-        refuse_access(core, lane, "access of " + std::to_string(width) + " bytes at shared address " + hex(address) +
-                                      ": out of bounds, the block has " + std::to_string(core.block->shared_bytes) + " bytes");
+        refuse_access(core, lane,
+                      "access of " + std::to_string(width) + " bytes at shared address " + hex(address) +
+                          ": out of bounds, the block has " + std::to_string(core.block->shared_bytes) + " bytes");
     return core.block->shared + address;
 }
 
@@ -66,15 +81,20 @@ inline uint8_t* shared_pointer(Core& core, int lane, uint64_t address, uint32_t 
 inline uint32_t* local_word(Core& core, int lane, uint64_t address, uint32_t width) {
     check_alignment(core, lane, address, width, "local");
     if (address + width > core.block->local_bytes)
-        refuse_access(core, lane, "access of " + std::to_string(width) + " bytes at stack address " + hex(address) +
-                                      ": out of bounds, a thread has " + std::to_string(core.block->local_bytes) + " bytes");
+        refuse_access(core, lane,
+                      "access of " + std::to_string(width) + " bytes at stack address " + hex(address) +
+                          ": out of bounds, a thread has " + std::to_string(core.block->local_bytes) + " bytes");
     return reinterpret_cast<uint32_t*>(core.warp->local) + address / 4 * kLanes + lane;
 }
 
-/// Whether all lanes lie in the buffer used last, aligned; then no lane needs a check of its own.
-inline bool all_in_last_buffer(const Core& core, const LaneAddresses& addresses, uint32_t width, bool writing) {
-    const GlobalBuffer* buffer = core.last_buffer;
-    if (!buffer || buffer->bytes < width || (writing && !buffer->writable)) return false;
+/// Whether all lanes lie in one buffer, aligned; then no lane needs a check of its own.
+inline bool all_in_one_buffer(Core& core, const LaneAddresses& addresses, uint32_t width, bool writing) {
+    const GlobalBuffer*& buffer = core.buffers[core.pc];
+    if (!buffer || !holds(*buffer, addresses.at[0], width, writing)) {
+        const GlobalBuffer* found = core.launch->memory.find(addresses.at[0], width, writing);
+        if (!found) return false;
+        buffer = found;
+    }
     const uint64_t base = buffer->address, last = buffer->bytes - width;
     uint64_t outside = 0, low_bits = 0;
     for (int lane = 0; lane < kLanes; ++lane) {

@@ -64,33 +64,42 @@ sm70emu::LaunchRequest convert(const sm70emu_launch_request& from) {
 
 extern "C" {
 
-const char* sm70emu_version(void) { return "1"; }
+const char* sm70emu_version(void) {
+    return "1";
+}
 
-uint32_t sm70emu_abi_version(void) { return SM70EMU_ABI_VERSION; }
+uint32_t sm70emu_abi_version(void) {
+    return SM70EMU_ABI_VERSION;
+}
 
-sm70emu_module* sm70emu_module_load(const void* cubin, uint64_t cubin_bytes, const char* listing, uint64_t listing_bytes, char* error,
-                                    uint64_t error_bytes) {
+sm70emu_module* sm70emu_module_load(const void* cubin, uint64_t cubin_bytes, const char* listing,
+                                    uint64_t listing_bytes, char* error, uint64_t error_bytes) {
     std::unique_ptr<sm70emu_module> module;
     guarded(error, error_bytes, [&] {
-        module.reset(new sm70emu_module{{static_cast<const uint8_t*>(cubin), size_t(cubin_bytes), {listing, size_t(listing_bytes)}}});
+        module.reset(new sm70emu_module{
+            {static_cast<const uint8_t*>(cubin), size_t(cubin_bytes), {listing, size_t(listing_bytes)}}});
     });
     return module.release();
 }
 
-sm70emu_module* sm70emu_module_load_with_nvdisasm(const void* cubin, uint64_t cubin_bytes, const char* nvdisasm, const char* cache_folder,
-                                                  char* error, uint64_t error_bytes) {
+sm70emu_module* sm70emu_module_load_with_nvdisasm(const void* cubin, uint64_t cubin_bytes, const char* nvdisasm,
+                                                  const char* cache_folder, char* error, uint64_t error_bytes) {
     std::unique_ptr<sm70emu_module> module;
     guarded(error, error_bytes, [&] {
         const auto* bytes = static_cast<const uint8_t*>(cubin);
-        const std::string listing = sm70emu::listing_from_nvdisasm(bytes, size_t(cubin_bytes), nvdisasm, cache_folder ? cache_folder : "");
+        const std::string listing =
+            sm70emu::listing_from_nvdisasm(bytes, size_t(cubin_bytes), nvdisasm, cache_folder ? cache_folder : "");
         module.reset(new sm70emu_module{{bytes, size_t(cubin_bytes), listing}});
     });
     return module.release();
 }
 
-void sm70emu_module_unload(sm70emu_module* module) { delete module; }
+void sm70emu_module_unload(sm70emu_module* module) {
+    delete module;
+}
 
-int sm70emu_kernel_query(sm70emu_module* module, const char* kernel, sm70emu_kernel_info* info, char* error, uint64_t error_bytes) {
+int sm70emu_kernel_query(sm70emu_module* module, const char* kernel, sm70emu_kernel_info* info, char* error,
+                         uint64_t error_bytes) {
     const bool ok = guarded(error, error_bytes, [&] {
         if (info->struct_bytes != sizeof(sm70emu_kernel_info)) fail("kernel info of another interface version");
         const auto& image = module->module.kernel(kernel);
@@ -105,7 +114,8 @@ int sm70emu_kernel_query(sm70emu_module* module, const char* kernel, sm70emu_ker
     return ok ? 0 : 1;
 }
 
-int sm70emu_symbol(sm70emu_module* module, const char* name, void** address, uint64_t* bytes, char* error, uint64_t error_bytes) {
+int sm70emu_symbol(sm70emu_module* module, const char* name, void** address, uint64_t* bytes, char* error,
+                   uint64_t error_bytes) {
     const bool ok = guarded(error, error_bytes, [&] {
         const auto [where, size] = module->module.symbol(name);
         *address = where;

@@ -24,6 +24,8 @@ namespace avx2 {
 
 namespace sm70emu {
 
-std::vector<OpcodeFamily> arithmetic_families_avx2() { return {std::begin(avx2::kFamilies), std::end(avx2::kFamilies)}; }
+std::vector<OpcodeFamily> arithmetic_families_avx2() {
+    return {std::begin(avx2::kFamilies), std::end(avx2::kFamilies)};
+}
 
 }  // namespace sm70emu

@@ -13,6 +13,8 @@ namespace generic {
 #include "families/arithmetic.inl"
 }  // namespace generic
 
-std::vector<OpcodeFamily> arithmetic_families_generic() { return {std::begin(generic::kFamilies), std::end(generic::kFamilies)}; }
+std::vector<OpcodeFamily> arithmetic_families_generic() {
+    return {std::begin(generic::kFamilies), std::end(generic::kFamilies)};
+}
 
 }  // namespace sm70emu

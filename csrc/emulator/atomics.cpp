@@ -1,5 +1,5 @@
-// Atomics on global, shared and generic addresses. Blocks run on several threads, so each is one atomic operation of the
-// host; lanes of a warp go in ascending order.
+// Atomics on global, shared and generic addresses. Blocks run on several threads, so each is one atomic operation of
+// the host; lanes of a warp go in ascending order.
 #include <iterator>
 
 #include "access.h"
@@ -28,10 +28,16 @@ AtomicForm unpack(uint32_t v) {
     return {Operation(v & 0xff), ValueType(v >> 8 & 0xff), Space(v >> 16 & 0xff), (v >> 24 & 1) != 0};
 }
 
-bool is_float(ValueType type) { return type == ValueType::F32 || type == ValueType::F64 || type == ValueType::F16x2; }
-uint32_t bytes_of(ValueType type) { return type == ValueType::U64 || type == ValueType::S64 || type == ValueType::F64 ? 8 : 4; }
+bool is_float(ValueType type) {
+    return type == ValueType::F32 || type == ValueType::F64 || type == ValueType::F16x2;
+}
+uint32_t bytes_of(ValueType type) {
+    return type == ValueType::U64 || type == ValueType::S64 || type == ValueType::F64 ? 8 : 4;
+}
 
-float flushed(float x) { return (as_bits(x) & 0x7f800000u) ? x : as_float(as_bits(x) & 0x80000000u); }
+float flushed(float x) {
+    return (as_bits(x) & 0x7f800000u) ? x : as_float(as_bits(x) & 0x80000000u);
+}
 
 uint32_t add_half(uint32_t a, uint32_t b) {
     return float_to_half(half_to_float(uint16_t(a)) + half_to_float(uint16_t(b)));
@@ -52,7 +58,8 @@ Word combine(AtomicForm form, Word old, Word operand, Word compare) {
                 return Word(sum == sum ? as_bits(sum) : kCanonicalNaN64);
             }
             if (form.type == ValueType::F16x2)
-                return add_half(uint32_t(old) & 0xffff, uint32_t(operand) & 0xffff) | add_half(uint32_t(old) >> 16, uint32_t(operand) >> 16) << 16;
+                return add_half(uint32_t(old) & 0xffff, uint32_t(operand) & 0xffff) |
+                       add_half(uint32_t(old) >> 16, uint32_t(operand) >> 16) << 16;
             return old + operand;
         case Operation::Min: return (is_signed ? Signed(operand) < Signed(old) : operand < old) ? operand : old;
         case Operation::Max: return (is_signed ? Signed(operand) > Signed(old) : operand > old) ? operand : old;
@@ -71,7 +78,8 @@ template <class Word>
 Word apply(uint8_t* where, AtomicForm form, Word operand, Word compare) {
     auto* word = reinterpret_cast<Word*>(where);
     Word old = __atomic_load_n(word, __ATOMIC_SEQ_CST);
-    while (!__atomic_compare_exchange_n(word, &old, combine(form, old, operand, compare), false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+    while (!__atomic_compare_exchange_n(word, &old, combine(form, old, operand, compare), false, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_SEQ_CST)) {
     }
     return old;
 }
@@ -84,8 +92,10 @@ void run_atomic(Core& core, const Instruction& in, uint32_t exec) {
     const AtomicForm form = unpack(in.immediate);
     const uint32_t bytes = bytes_of(form.type);
     LaneAddresses addresses;
-    if (form.space == Space::Shared) window_addresses(core, in, addresses);
-    else global_addresses(core, in, addresses);
+    if (form.space == Space::Shared)
+        window_addresses(core, in, addresses);
+    else
+        global_addresses(core, in, addresses);
     const uint32_t *operand_row = core.row(in.b), *compare_row = core.row(in.c);
     uint32_t* d = core.destination(in.destination);
     uint32_t performed = 0;
@@ -106,7 +116,8 @@ void run_atomic(Core& core, const Instruction& in, uint32_t exec) {
                 continue;
             }
         }
-        uint8_t* where = in_shared ? shared_pointer(core, lane, address, bytes) : global_pointer(core, lane, address, bytes, true);
+        uint8_t* where =
+            in_shared ? shared_pointer(core, lane, address, bytes) : global_pointer(core, lane, address, bytes, true);
         const uint64_t operand = read_rows(operand_row, lane, bytes), compare = read_rows(compare_row, lane, bytes);
         const uint64_t old = bytes == 8 ? apply<uint64_t>(where, form, operand, compare)
                                         : apply<uint32_t>(where, form, uint32_t(operand), uint32_t(compare));
@@ -176,9 +187,15 @@ void bind_global(Binder& b, Space space, bool returns) {
     const Operation operation = take_operation(b);
     finish_atomic(b, {operation, take_type(b, operation), space, false}, returns);
 }
-void bind_atomg(Binder& b) { bind_global(b, Space::Global, true); }
-void bind_atom(Binder& b) { bind_global(b, Space::Generic, true); }
-void bind_red(Binder& b) { bind_global(b, Space::Global, false); }
+void bind_atomg(Binder& b) {
+    bind_global(b, Space::Global, true);
+}
+void bind_atom(Binder& b) {
+    bind_global(b, Space::Generic, true);
+}
+void bind_red(Binder& b) {
+    bind_global(b, Space::Global, false);
+}
 
 void bind_atoms(Binder& b) {
     if (b.take("CAST")) {
@@ -195,6 +212,8 @@ constexpr Opcode kOpcodes[] = {{"ATOMG", bind_atomg}, {"ATOM", bind_atom}, {"RED
 
 }  // namespace
 
-OpcodeFamily atomic_family() { return {kOpcodes, std::size(kOpcodes)}; }
+OpcodeFamily atomic_family() {
+    return {kOpcodes, std::size(kOpcodes)};
+}
 
 }  // namespace sm70emu

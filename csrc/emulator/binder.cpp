@@ -28,9 +28,13 @@ uint16_t ConstantTable::bank_words(int bank, uint32_t byte_offset, int words) {
     return add(rows);
 }
 
-uint16_t ConstantTable::immediate(uint32_t low) { return add({{-1, low}}); }
+uint16_t ConstantTable::immediate(uint32_t low) {
+    return add({{-1, low}});
+}
 
-uint16_t ConstantTable::immediate_pair(uint32_t low, uint32_t high) { return add({{-1, low}, {-1, high}}); }
+uint16_t ConstantTable::immediate_pair(uint32_t low, uint32_t high) {
+    return add({{-1, low}, {-1, high}});
+}
 
 bool Binder::take(std::string_view modifier) {
     const auto found = std::find(modifiers_.begin(), modifiers_.end(), modifier);
@@ -128,7 +132,9 @@ PredicateSource Binder::predicate_source() {
     return {operand.index < 0 ? uint8_t(kPredicateTrue) : uint8_t(operand.index), operand.invert};
 }
 
-Source Binder::zero() { return Source{}; }
+Source Binder::zero() {
+    return Source{};
+}
 
 Source Binder::immediate_row(uint32_t value) {
     Source source;
@@ -150,7 +156,8 @@ Source Binder::source(SourceKind kind, int words) {
         case OperandKind::Immediate: {
             // Bits come from the encoding; the text of an integer must say the same.
             const uint32_t bits = parsed.immediate32();
-            if (!operand.is_float_text && uint32_t(operand.value) != bits) refuse("immediate '" + operand.text + "' does not match the encoding");
+            if (!operand.is_float_text && uint32_t(operand.value) != bits)
+                refuse("immediate '" + operand.text + "' does not match the encoding");
             source.row = words == 2 ? constants.immediate_pair(bits, bits >> 31 ? ~0u : 0u) : constants.immediate(bits);
             return source;
         }
@@ -158,8 +165,7 @@ Source Binder::source(SourceKind kind, int words) {
             if (operand.index >= 0) refuse("indexed constant '" + operand.text + "'");
             source.row = constants.bank_words(operand.bank, uint32_t(operand.value), words);
             break;
-        default:
-            refuse("operand '" + operand.text + "' is of an unexpected kind");
+        default: refuse("operand '" + operand.text + "' is of an unexpected kind");
     }
     if (kind == SourceKind::Float) {
         if (operand.invert) refuse("operand '" + operand.text + "'");
@@ -211,12 +217,14 @@ Source Binder::half_pair() {
             if (operand.index >= 0) refuse("indexed constant '" + operand.text + "'");
             source.row = constants.bank_words(operand.bank, uint32_t(operand.value), 1);
             break;
-        default:
-            refuse("operand '" + operand.text + "' is of an unexpected kind");
+        default: refuse("operand '" + operand.text + "' is of an unexpected kind");
     }
-    if (take_suffix(suffixes, "H0_H0")) source.half = 1;
-    else if (take_suffix(suffixes, "H1_H1")) source.half = 2;
-    else if (take_suffix(suffixes, "F32")) source.half = 3;
+    if (take_suffix(suffixes, "H0_H0"))
+        source.half = 1;
+    else if (take_suffix(suffixes, "H1_H1"))
+        source.half = 2;
+    else if (take_suffix(suffixes, "F32"))
+        source.half = 3;
     if (!suffixes.empty()) refuse("operand '" + operand.text + "'");
     const uint32_t signs = source.half == 3 ? 0x80000000u : 0x80008000u;
     if (operand.absolute) source.keep = ~signs;
@@ -227,7 +235,8 @@ Source Binder::half_pair() {
 uint32_t Binder::small_immediate(uint32_t limit) {
     const Operand& operand = next(OperandKind::Immediate);
     plain(operand);
-    if (operand.is_float_text || operand.value < 0 || operand.value > int64_t(limit)) refuse("immediate '" + operand.text + "'");
+    if (operand.is_float_text || operand.value < 0 || operand.value > int64_t(limit))
+        refuse("immediate '" + operand.text + "'");
     return uint32_t(operand.value);
 }
 

@@ -16,7 +16,7 @@ namespace sm70emu {
 
 /// Collects broadcast constants of one kernel, each once.
 class ConstantTable {
-public:
+ public:
     ConstantTable();
     /// First row of `words` consecutive rows holding consecutive words of a bank.
     uint16_t bank_words(int bank, uint32_t byte_offset, int words);
@@ -24,7 +24,7 @@ public:
     uint16_t immediate_pair(uint32_t low, uint32_t high);
     std::vector<ConstantRow> take() { return std::move(rows_); }
 
-private:
+ private:
     uint16_t add(const std::vector<ConstantRow>& rows);
     std::vector<ConstantRow> rows_;
     std::map<std::vector<std::pair<int, uint32_t>>, uint16_t> known_;
@@ -85,7 +85,7 @@ struct Binder {
     static void no_suffix(const Operand& operand);
     static void plain(const Operand& operand);
 
-private:
+ private:
     std::vector<std::string> modifiers_;
     size_t next_ = 0;
 };

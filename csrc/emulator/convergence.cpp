@@ -58,9 +58,11 @@ bool release_warpsync(Warp& warp) {
 
 void complete_barrier(Block& block, uint8_t index) {
     BlockBarrier& barrier = block.barriers[index];
-    const bool complete = barrier.expected ? barrier.contribution >= barrier.expected : barrier.waiting_lanes == block.live_lanes;
+    const bool complete =
+        barrier.expected ? barrier.contribution >= barrier.expected : barrier.waiting_lanes == block.live_lanes;
     if (!barrier.active || !complete) return;
-    const bool vote = barrier.operation == BarrierOperation::And ? barrier.votes == barrier.waiting_lanes : barrier.votes != 0;
+    const bool vote =
+        barrier.operation == BarrierOperation::And ? barrier.votes == barrier.waiting_lanes : barrier.votes != 0;
     for (auto& warp : block.warps) {
         for (auto& group : warp.groups) {
             if (group.state != GroupState::AtBarrier || group.barrier != index) continue;
@@ -146,7 +148,8 @@ void merge_ready(Warp& warp) {
 
 void release_waiting(Warp& warp) {
     bool waiting = false;
-    for (const auto& group : warp.groups) waiting |= group.state == GroupState::AtConvergence || group.state == GroupState::AtWarpSync;
+    for (const auto& group : warp.groups)
+        waiting |= group.state == GroupState::AtConvergence || group.state == GroupState::AtWarpSync;
     if (!waiting) return;
     release_warpsync(warp);
     while (release_convergence(warp)) {

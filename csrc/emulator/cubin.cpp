@@ -21,7 +21,7 @@ enum InfoAttribute : uint8_t {
     kRegcount = 0x2f,
 };
 
-constexpr uint32_t kRelocation64 = 2;         // R_CUDA_64: a full address
+constexpr uint32_t kRelocation64 = 2;  // R_CUDA_64: a full address
 constexpr uint16_t kMachineCuda = 190;
 constexpr uint32_t kDefaultStackBytes = 1024;  // the driver's default, for kernels whose stack use is not known
 
@@ -39,11 +39,12 @@ T read_at(const uint8_t* p) {
 }
 
 class Reader {
-public:
+ public:
     Reader(const uint8_t* data, size_t size) : data_(data), size_(size) {
         if (size < sizeof(Elf64_Ehdr) || std::memcmp(data, ELFMAG, SELFMAG) != 0) fail("not an ELF file");
         const auto header = read_at<Elf64_Ehdr>(data);
-        if (header.e_machine != kMachineCuda) fail("not a CUDA cubin (ELF machine " + std::to_string(header.e_machine) + ")");
+        if (header.e_machine != kMachineCuda)
+            fail("not a CUDA cubin (ELF machine " + std::to_string(header.e_machine) + ")");
         const uint32_t architecture = header.e_flags & 0xff;
         if (architecture != 70) fail("cubin is for sm_" + std::to_string(architecture) + ", the emulator runs sm_70");
         if (header.e_shoff + uint64_t(header.e_shnum) * sizeof(Elf64_Shdr) > size) fail("cubin is truncated");
@@ -53,7 +54,8 @@ public:
         for (const auto& h : headers) {
             const bool has_data = h.sh_type != SHT_NOBITS && h.sh_type != SHT_NULL;
             if (has_data && (h.sh_offset > size || h.sh_size > size - h.sh_offset)) fail("cubin is truncated");
-            sections_.push_back({string_at(headers[header.e_shstrndx], h.sh_name), h, has_data ? data + h.sh_offset : nullptr});
+            sections_.push_back(
+                {string_at(headers[header.e_shstrndx], h.sh_name), h, has_data ? data + h.sh_offset : nullptr});
         }
         for (size_t i = 0; i < sections_.size(); ++i)
             if (sections_[i].header.sh_type == SHT_SYMTAB) symtab_ = i;
@@ -87,7 +89,7 @@ public:
         return string_at(sections_.at(sections_[symtab_].header.sh_link).header, symbol.st_name);
     }
 
-private:
+ private:
     std::string string_at(const Elf64_Shdr& table, uint64_t offset) const {
         if (offset >= table.sh_size || table.sh_offset > size_ || table.sh_size > size_ - table.sh_offset) return {};
         const char* begin = reinterpret_cast<const char*>(data_ + table.sh_offset + offset);
@@ -146,12 +148,14 @@ void read_resource_info(const Reader& reader, Cubin& cubin) {
         if (symbol.st_shndx >= reader.sections().size()) return;
         const auto value = read_at<uint32_t>(p + 4);
         const std::string section = reader.sections()[symbol.st_shndx].name, name = reader.symbol_name(symbol);
-        const auto found = section.rfind(".text.", 0) == 0 ? cubin.kernels.find(section.substr(6)) : cubin.kernels.end();
+        const auto found =
+            section.rfind(".text.", 0) == 0 ? cubin.kernels.find(section.substr(6)) : cubin.kernels.end();
         if (found == cubin.kernels.end()) return;
         Stack& stack = stacks[found->first];
         const bool is_kernel = name == found->first;
         if (attribute == kRegcount && is_kernel) found->second.registers = value;
-        if (attribute == kFrameSize) (is_kernel ? stack.own : stack.callee) = std::max(is_kernel ? stack.own : stack.callee, value);
+        if (attribute == kFrameSize)
+            (is_kernel ? stack.own : stack.callee) = std::max(is_kernel ? stack.own : stack.callee, value);
         if (attribute == kMinStackSize && is_kernel) stack.total = value;
     });
     for (auto& [name, kernel] : cubin.kernels) {
@@ -175,17 +179,22 @@ void read_globals(const Reader& reader, Cubin& cubin) {
     const auto place = [&](const Elf64_Sym& symbol, size_t& offset) {
         if (symbol.st_shndx >= reader.sections().size()) return false;
         const std::string& section = reader.sections()[symbol.st_shndx].name;
-        if (section == ".nv.global.init") offset = symbol.st_value;
-        else if (section == ".nv.global") offset = zeroed_at + symbol.st_value;
-        else return false;
+        if (section == ".nv.global.init")
+            offset = symbol.st_value;
+        else if (section == ".nv.global")
+            offset = zeroed_at + symbol.st_value;
+        else
+            return false;
         return true;
     };
     for (uint32_t i = 0; i < reader.symbol_count(); ++i) {
         const auto symbol = reader.symbol(i);
         if (ELF64_ST_TYPE(symbol.st_info) != STT_OBJECT) continue;
         size_t offset = 0;
-        if (place(symbol, offset)) cubin.symbols.push_back({reader.symbol_name(symbol), offset, symbol.st_size, false});
-        else if (symbol.st_shndx < reader.sections().size() && reader.sections()[symbol.st_shndx].name == ".nv.constant3")
+        if (place(symbol, offset))
+            cubin.symbols.push_back({reader.symbol_name(symbol), offset, symbol.st_size, false});
+        else if (symbol.st_shndx < reader.sections().size() &&
+                 reader.sections()[symbol.st_shndx].name == ".nv.constant3")
             cubin.symbols.push_back({reader.symbol_name(symbol), symbol.st_value, symbol.st_size, true});
     }
 
@@ -205,18 +214,23 @@ void read_globals(const Reader& reader, Cubin& cubin) {
                 // The linker resolves what it can; a relocation left in code names something a driver would provide.
                 const auto found = cubin.kernels.find(target.substr(6));
                 if (found != cubin.kernels.end())
-                    found->second.refusal = "code refers to " + reader.symbol_name(reader.symbol(ELF64_R_SYM(r.r_info))) +
+                    found->second.refusal = "code refers to " +
+                                            reader.symbol_name(reader.symbol(ELF64_R_SYM(r.r_info))) +
                                             ", which a loader would have to provide";
                 continue;
             }
             size_t offset = 0;
             const auto symbol = reader.symbol(ELF64_R_SYM(r.r_info));
             const std::string name = reader.symbol_name(symbol);
-            if (ELF64_R_TYPE(r.r_info) != kRelocation64) fail("unsupported relocation in " + target + " against " + name);
+            if (ELF64_R_TYPE(r.r_info) != kRelocation64)
+                fail("unsupported relocation in " + target + " against " + name);
             const bool in_constant4 = target == ".nv.constant4";
-            if (place(symbol, offset)) cubin.relocations.push_back({in_constant4, r.r_offset, offset + size_t(r.r_addend), {}});
-            else if (symbol.st_shndx == SHN_UNDEF) cubin.relocations.push_back({in_constant4, r.r_offset, 0, name});
-            else fail("unsupported relocation in " + target + " against " + name);
+            if (place(symbol, offset))
+                cubin.relocations.push_back({in_constant4, r.r_offset, offset + size_t(r.r_addend), {}});
+            else if (symbol.st_shndx == SHN_UNDEF)
+                cubin.relocations.push_back({in_constant4, r.r_offset, 0, name});
+            else
+                fail("unsupported relocation in " + target + " against " + name);
         }
     }
 }

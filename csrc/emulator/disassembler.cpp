@@ -35,7 +35,7 @@ void write_file(const fs::path& path, const void* data, size_t bytes) {
 
 /// A folder of its own under the system's temporary folder, removed on destruction.
 class ScratchFolder {
-public:
+ public:
     ScratchFolder() {
         std::string pattern = (fs::temp_directory_path() / "sm70emu-XXXXXX").string();
         if (!mkdtemp(pattern.data())) fail("cannot make a temporary folder: " + std::string(std::strerror(errno)));
@@ -49,7 +49,7 @@ public:
     ScratchFolder& operator=(const ScratchFolder&) = delete;
     const fs::path& path() const { return path_; }
 
-private:
+ private:
     fs::path path_;
 };
 
@@ -71,7 +71,8 @@ void run_to_file(const std::string& program, const fs::path& input, const fs::pa
 
 }  // namespace
 
-std::string listing_from_nvdisasm(const uint8_t* cubin, size_t bytes, const std::string& nvdisasm, const std::string& cache_folder) {
+std::string listing_from_nvdisasm(const uint8_t* cubin, size_t bytes, const std::string& nvdisasm,
+                                  const std::string& cache_folder) {
     fs::path kept;
     if (!cache_folder.empty()) {
         kept = fs::path(cache_folder) / (sha256_hex(cubin, bytes) + ".sass");

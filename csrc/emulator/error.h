@@ -7,11 +7,13 @@
 namespace sm70emu {
 
 class EmulatorError : public std::runtime_error {
-public:
+ public:
     explicit EmulatorError(const std::string& what) : std::runtime_error(what) {}
 };
 
-[[noreturn]] inline void fail(const std::string& what) { throw EmulatorError(what); }
+[[noreturn]] inline void fail(const std::string& what) {
+    throw EmulatorError(what);
+}
 
 std::string hex(unsigned long long value);
 

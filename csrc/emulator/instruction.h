@@ -40,20 +40,20 @@ struct PredicateSource {
 struct Instruction {
     Handler execute = nullptr;
     Source a, b, c;
-    uint16_t destination = 0;   // register row; writes to RZ go to a sink row
+    uint16_t destination = 0;  // register row; writes to RZ go to a sink row
     uint16_t destination2 = 0;
     uint8_t predicate0 = kPredicateSink, predicate1 = kPredicateSink;  // written predicates
     PredicateSource p0, p1, p2;
     PredicateSource guard;
-    uint8_t mode = 0;           // meaning is the handler's
-    uint8_t width = 4;          // bytes of a memory access
+    uint8_t mode = 0;   // meaning is the handler's
+    uint8_t width = 4;  // bytes of a memory access
     uint32_t immediate = 0;
-    int64_t offset = 0;         // address displacement, or the index of a branch target
+    int64_t offset = 0;  // address displacement, or the index of a branch target
 };
 
 /// A row of the broadcast table: an immediate, or a word of a constant bank.
 struct ConstantRow {
-    int bank = -1;  // -1: immediate
+    int bank = -1;       // -1: immediate
     uint32_t value = 0;  // immediate bits or byte offset in the bank
 };
 

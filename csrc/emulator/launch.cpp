@@ -25,14 +25,14 @@ constexpr uint32_t kRegistersPerBlock = 64 * 1024;
 constexpr uint32_t kRegisterGranularity = 8;  // registers are given to a thread eight at a time
 
 constexpr uint64_t kDefaultSlice = 4096;
-// A block that executes more than this is taken to hang. The longest kernels here need a thousandth of it.
-constexpr uint64_t kDefaultInstructionLimit = 20'000'000'000ull;
+// A block that executes more than this is taken to hang: fifty times what a tile of queries needs over 256K keys.
+constexpr uint64_t kDefaultInstructionLimit = 2'000'000'000ull;
 // Memory that a kernel has not written holds NaN in every float format.
 constexpr int kPoison = 0xff;
 
 /// Deterministic random numbers (splitmix64).
 class Random {
-public:
+ public:
     explicit Random(uint64_t seed) : state_(seed) {}
     uint64_t next() {
         uint64_t z = state_ += 0x9e3779b97f4a7c15ull;
@@ -45,7 +45,7 @@ public:
         for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[next() % i]);
     }
 
-private:
+ private:
     uint64_t state_;
 };
 
@@ -73,29 +73,39 @@ std::vector<uint8_t> make_bank0(const LaunchRequest& request, uint32_t local_byt
     return bank;
 }
 
-uint64_t product(const uint32_t* extent) { return uint64_t(extent[0]) * extent[1] * extent[2]; }
+uint64_t product(const uint32_t* extent) {
+    return uint64_t(extent[0]) * extent[1] * extent[2];
+}
 
 void check_request(const KernelImage& image, const LaunchRequest& request) {
     if (!image.refusal.empty()) fail(image.name + ": " + image.refusal);
     const uint64_t threads = product(request.block);
     if (product(request.grid) == 0 || threads == 0) fail("grid and block must not be empty");
     if (request.grid[1] > 65535 || request.grid[2] > 65535) fail("grid dimensions y and z are limited to 65535");
-    if (threads > kMaxThreadsPerBlock || request.block[2] > 64) fail("a block of " + std::to_string(threads) + " threads is too large");
+    if (threads > kMaxThreadsPerBlock || request.block[2] > 64)
+        fail("a block of " + std::to_string(threads) + " threads is too large");
     if (image.max_threads && threads > image.max_threads)
-        fail("a block of " + std::to_string(threads) + " threads exceeds the kernel's launch bound of " + std::to_string(image.max_threads));
+        fail("a block of " + std::to_string(threads) + " threads exceeds the kernel's launch bound of " +
+             std::to_string(image.max_threads));
     const uint64_t shared = uint64_t(image.static_shared_bytes) + request.dynamic_shared_bytes;
-    if (shared > kMaxSharedBytes) fail(std::to_string(shared) + " bytes of shared memory asked, a block can have " + std::to_string(kMaxSharedBytes));
+    if (shared > kMaxSharedBytes)
+        fail(std::to_string(shared) + " bytes of shared memory asked, a block can have " +
+             std::to_string(kMaxSharedBytes));
     const uint64_t warps = (threads + kLanes - 1) / kLanes;
-    const uint64_t per_thread = (image.registers + kRegisterGranularity - 1) / kRegisterGranularity * kRegisterGranularity;
+    const uint64_t per_thread =
+        (image.registers + kRegisterGranularity - 1) / kRegisterGranularity * kRegisterGranularity;
     if (warps * kLanes * per_thread > kRegistersPerBlock)
-        fail(std::to_string(threads) + " threads of " + std::to_string(image.registers) + " registers do not fit an SM");
+        fail(std::to_string(threads) + " threads of " + std::to_string(image.registers) +
+             " registers do not fit an SM");
     if (request.parameters.size() != image.parameter_bytes)
-        fail("the kernel takes " + std::to_string(image.parameter_bytes) + " bytes of parameters, the launch gives " + std::to_string(request.parameters.size()));
+        fail("the kernel takes " + std::to_string(image.parameter_bytes) + " bytes of parameters, the launch gives " +
+             std::to_string(request.parameters.size()));
 }
 
 /// One worker's storage and its loop over blocks.
+template <class Observer>
 class Worker {
-public:
+ public:
     Worker(const LaunchState& state, const LoadedKernel& kernel) : state_(state), rows_(kernel.decoded->register_rows) {
         const auto threads = uint32_t(product(state.block));
         const uint32_t warps = (threads + kLanes - 1) / kLanes;
@@ -119,6 +129,8 @@ public:
             }
         }
         core_.launch = &state;
+        buffers_.resize(kernel.decoded->instructions.size());
+        core_.buffers = buffers_.data();
         core_.bases[1] = state.constants;
         core_.block = &block_;
         core_.tensor_rounding = state.tensor_rounding;
@@ -137,7 +149,7 @@ public:
         return {};
     }
 
-private:
+ private:
     void start_block(uint64_t linear) {
         block_.linear = linear;
         block_.id[0] = uint32_t(linear % state_.grid[0]);
@@ -161,7 +173,6 @@ private:
     }
 
     void run_warps() {
-        NoObserver observer;
         Random random(state_.seed ^ (block_.linear * 0x9e3779b97f4a7c15ull));
         std::vector<uint32_t> order(block_.warps.size());
         std::iota(order.begin(), order.end(), 0u);
@@ -175,7 +186,7 @@ private:
                 const uint64_t before = core_.executed;
                 core_.fault_lane = -1;
                 if (state_.seed && warp.groups.size() > 1) random.shuffle(warp.groups);
-                run_warp(core_, warp, state_.seed ? 1 + random.next() % 256 : kDefaultSlice, observer);
+                run_warp(core_, warp, state_.seed ? 1 + random.next() % 256 : kDefaultSlice, observer_);
                 progress |= core_.executed != before;
             }
             if (!progress) {
@@ -183,7 +194,8 @@ private:
                 fail(describe_deadlock(block_, *state_.kernel));
             }
             if (core_.executed - start > state_.instruction_limit)
-                fail("the block has executed " + std::to_string(core_.executed - start) + " warp instructions without ending; it is taken to hang");
+                fail("the block has executed " + std::to_string(core_.executed - start) +
+                     " warp instructions without ending; it is taken to hang");
             if (state_.stop->load(std::memory_order_relaxed)) return;
         }
     }
@@ -192,7 +204,8 @@ private:
         const auto& kernel = *state_.kernel;
         std::string where = kernel.name;
         if (!deadlocked_) where += "+" + hex(16ull * core_.pc) + ": " + kernel.texts[core_.pc];
-        where += ": " + what + " [block (" + std::to_string(block_.id[0]) + "," + std::to_string(block_.id[1]) + "," + std::to_string(block_.id[2]) + ")";
+        where += ": " + what + " [block (" + std::to_string(block_.id[0]) + "," + std::to_string(block_.id[1]) + "," +
+                 std::to_string(block_.id[2]) + ")";
         if (!deadlocked_) where += ", warp " + std::to_string(core_.warp->index);
         if (core_.fault_lane >= 0 && !deadlocked_) where += ", lane " + std::to_string(core_.fault_lane);
         return where + "]";
@@ -202,19 +215,21 @@ private:
     uint32_t rows_;
     Block block_;
     Core core_;
+    Observer observer_;
     Storage shared_, registers_, local_;
+    std::vector<const GlobalBuffer*> buffers_;
     bool deadlocked_ = false;
 };
 
 /// Default rounding and no flushing for the emulated arithmetic, whatever the caller's thread has set.
 class FloatingPointState {
-public:
+ public:
     FloatingPointState() : saved_(_mm_getcsr()) { _mm_setcsr(0x1f80); }
     ~FloatingPointState() { _mm_setcsr(saved_); }
     FloatingPointState(const FloatingPointState&) = delete;
     FloatingPointState& operator=(const FloatingPointState&) = delete;
 
-private:
+ private:
     unsigned saved_;
 };
 
@@ -225,7 +240,8 @@ Storage make_constant_rows(const DecodedKernel& kernel, const LaunchState& state
         uint32_t value = row.value;
         if (row.bank >= 0) {
             if (row.bank > 4 || row.value + 4 > state.banks[row.bank].size())
-                fail(kernel.name + ": constant c[" + std::to_string(row.bank) + "][" + hex(row.value) + "] is outside its bank");
+                fail(kernel.name + ": constant c[" + std::to_string(row.bank) + "][" + hex(row.value) +
+                     "] is outside its bank");
             std::memcpy(&value, state.banks[row.bank].data() + row.value, 4);
         }
         std::fill_n(words, kLanes, value);
@@ -287,7 +303,7 @@ LaunchResult run_launch(const LoadedKernel& kernel, const LaunchRequest& request
         size_t failed_at = blocks.size();
         const auto work = [&] {
             const FloatingPointState floating_point;
-            Worker worker(state, kernel);
+            Worker<NoObserver> worker(state, kernel);
             uint64_t finished = 0;
             std::string error;
             size_t index = 0;

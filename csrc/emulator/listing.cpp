@@ -82,10 +82,14 @@ void parse_address(std::string_view inside, Operand& operand) {
         if (!parse_numbered(head, 'R', 'Z', index) || operand.index >= 0) fail("address '" + std::string(inside) + "'");
         operand.index = index;
         for (const auto& suffix : reg.suffixes) {
-            if (suffix == "X4") operand.scale_shift = 2;
-            else if (suffix == "X8") operand.scale_shift = 3;
-            else if (suffix == "X16") operand.scale_shift = 4;
-            else operand.suffixes.push_back(suffix);
+            if (suffix == "X4")
+                operand.scale_shift = 2;
+            else if (suffix == "X8")
+                operand.scale_shift = 3;
+            else if (suffix == "X16")
+                operand.scale_shift = 4;
+            else
+                operand.suffixes.push_back(suffix);
         }
     }
 }
@@ -95,7 +99,8 @@ bool looks_like_float(std::string_view s) {
     if (s == "INF" || s == "QNAN" || s == "SNAN") return true;
     if (s.empty() || !std::isdigit(static_cast<unsigned char>(s[0]))) return false;
     for (char ch : s)
-        if (!std::isdigit(static_cast<unsigned char>(ch)) && ch != '.' && ch != 'e' && ch != '+' && ch != '-') return false;
+        if (!std::isdigit(static_cast<unsigned char>(ch)) && ch != '.' && ch != 'e' && ch != '+' && ch != '-')
+            return false;
     return true;
 }
 
@@ -117,8 +122,10 @@ Operand parse_operand(std::string_view text, const std::unordered_map<std::strin
     }
     if (parse_integer(s, operand.value)) return operand;
     for (; !s.empty() && (s[0] == '-' || s[0] == '~' || s[0] == '!'); s.remove_prefix(1)) {
-        if (s[0] == '-') operand.negate = true;
-        else operand.invert = true;
+        if (s[0] == '-')
+            operand.negate = true;
+        else
+            operand.invert = true;
     }
     if (!s.empty() && s[0] == '|') {
         const size_t end = s.rfind('|');
@@ -131,7 +138,8 @@ Operand parse_operand(std::string_view text, const std::unordered_map<std::strin
     if (s.size() > 2 && s[0] == 'c' && s[1] == '[') {
         const size_t bank_end = s.find(']'), open = s.find('[', bank_end), close = s.find(']', open);
         int64_t bank = 0;
-        if (close == std::string_view::npos || !parse_integer(s.substr(2, bank_end - 2), bank)) fail("constant '" + operand.text + "'");
+        if (close == std::string_view::npos || !parse_integer(s.substr(2, bank_end - 2), bank))
+            fail("constant '" + operand.text + "'");
         operand.kind = OperandKind::Constant;
         operand.bank = int(bank);
         parse_address(s.substr(open + 1, close - open - 1), operand);
@@ -152,9 +160,12 @@ Operand parse_operand(std::string_view text, const std::unordered_map<std::strin
     }
     std::string head;
     take_suffixes(s, operand, head);
-    if (parse_numbered(head, 'R', 'Z', operand.index)) operand.kind = OperandKind::Register;
-    else if (parse_numbered(head, 'P', 'T', operand.index)) operand.kind = OperandKind::Predicate;
-    else if (head[0] == 'B' && parse_numbered(head, 'B', '\0', operand.index)) operand.kind = OperandKind::ConvergenceBarrier;
+    if (parse_numbered(head, 'R', 'Z', operand.index))
+        operand.kind = OperandKind::Register;
+    else if (parse_numbered(head, 'P', 'T', operand.index))
+        operand.kind = OperandKind::Predicate;
+    else if (head[0] == 'B' && parse_numbered(head, 'B', '\0', operand.index))
+        operand.kind = OperandKind::ConvergenceBarrier;
     else {
         operand.kind = OperandKind::Special;  // a name that only its opcode can judge
         operand.text = std::string(s);
@@ -169,6 +180,7 @@ void parse_text(ParsedInstruction& instruction, const std::unordered_map<std::st
         if (close == std::string::npos) fail("unterminated remark");
         body.erase(open, close + 2 - open);
     }
+    for (size_t gap; (gap = body.find("] [")) != std::string::npos;) body.erase(gap + 1, 1);  // c[0x0] [0x160].H0_H0
     std::string_view s = trim(body);
     if (!s.empty() && s[0] == '@') {
         size_t end = s.find(' ');
@@ -284,7 +296,8 @@ std::map<std::string, ParsedSection> parse_listing(std::string_view listing) {
                 if (instruction.offset != i * 16) fail("instructions are not contiguous");
                 parse_text(instruction, labels);
             } catch (const EmulatorError& error) {
-                parsed.error = section.name + "+" + hex(instruction.offset) + ": " + instruction.text + ": " + error.what();
+                parsed.error =
+                    section.name + "+" + hex(instruction.offset) + ": " + instruction.text + ": " + error.what();
             }
         }
         parsed.instructions = std::move(section.instructions);

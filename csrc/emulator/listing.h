@@ -10,19 +10,28 @@
 
 namespace sm70emu {
 
-enum class OperandKind : uint8_t { Register, Predicate, ConvergenceBarrier, Immediate, Constant, Address, Special, Label };
+enum class OperandKind : uint8_t {
+    Register,
+    Predicate,
+    ConvergenceBarrier,
+    Immediate,
+    Constant,
+    Address,
+    Special,
+    Label
+};
 
 struct Operand {
     OperandKind kind = OperandKind::Immediate;
     std::string text;
-    int index = -1;           // register, predicate or barrier number; -1 for RZ/PT or no register
-    bool negate = false;      // leading '-'
-    bool absolute = false;    // |x|
-    bool invert = false;      // leading '~' or '!'
+    int index = -1;         // register, predicate or barrier number; -1 for RZ/PT or no register
+    bool negate = false;    // leading '-'
+    bool absolute = false;  // |x|
+    bool invert = false;    // leading '~' or '!'
     bool is_float_text = false;
-    int64_t value = 0;        // integer immediate, byte offset of a constant or address, target of a label
+    int64_t value = 0;  // integer immediate, byte offset of a constant or address, target of a label
     int bank = 0;
-    int scale_shift = 0;      // [R.X4 + ...]
+    int scale_shift = 0;                // [R.X4 + ...]
     std::vector<std::string> suffixes;  // .reuse is dropped: it is in the control code
 };
 

@@ -33,11 +33,11 @@ struct Warp {
     uint32_t convergence[16][kLanes] = {};  // participants of each B register, as each lane sees it
     uint32_t live = 0;                      // lanes that exist and have not exited
     uint32_t index = 0;
-    uint32_t barrier_count = 0;             // result of the last BAR.RED, read by B2R.RESULT
+    uint32_t barrier_count = 0;  // result of the last BAR.RED, read by B2R.RESULT
     bool barrier_vote = false;
     std::vector<Group> groups;
     uint32_t thread_id[3][kLanes] = {};
-    uint8_t* local = nullptr;               // [byte / 4][32] words
+    uint8_t* local = nullptr;  // [byte / 4][32] words
     uint64_t executed = 0;
 
     bool finished() const { return live == 0; }
@@ -84,7 +84,7 @@ struct Core {
     Warp* warp = nullptr;
     Block* block = nullptr;
     const LaunchState* launch = nullptr;
-    const GlobalBuffer* last_buffer = nullptr;
+    const GlobalBuffer** buffers = nullptr;  // by instruction: the buffer it accessed last
     uint64_t executed = 0;
     // Where the fault is, for the report.
     int fault_lane = -1;

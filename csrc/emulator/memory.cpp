@@ -8,13 +8,15 @@ namespace sm70emu {
 
 void GlobalMemory::add(GlobalBuffer buffer) {
     if (buffer.bytes == 0) return;
-    if (buffer.address + buffer.bytes < buffer.address) fail("buffer " + buffer.name + " wraps around the address space");
+    if (buffer.address + buffer.bytes < buffer.address)
+        fail("buffer " + buffer.name + " wraps around the address space");
     longest_ = std::max(longest_, buffer.bytes);
     buffers_.push_back(std::move(buffer));
 }
 
 void GlobalMemory::seal() {
-    std::stable_sort(buffers_.begin(), buffers_.end(), [](const auto& a, const auto& b) { return a.address < b.address; });
+    std::stable_sort(buffers_.begin(), buffers_.end(),
+                     [](const auto& a, const auto& b) { return a.address < b.address; });
 }
 
 const GlobalBuffer* GlobalMemory::find(uint64_t address, uint64_t bytes, bool writing) const {
@@ -31,15 +33,19 @@ const GlobalBuffer* GlobalMemory::find(uint64_t address, uint64_t bytes, bool wr
 }
 
 std::string GlobalMemory::explain(uint64_t address, uint64_t bytes, bool writing) const {
-    const std::string what = std::string(writing ? "write" : "read") + " of " + std::to_string(bytes) + " bytes at " + hex(address);
+    const std::string what =
+        std::string(writing ? "write" : "read") + " of " + std::to_string(bytes) + " bytes at " + hex(address);
     if (writing)
         if (const GlobalBuffer* buffer = find(address, bytes, false))
-            return what + ": buffer '" + buffer->name + "' (offset " + std::to_string(address - buffer->address) + ") is read-only";
+            return what + ": buffer '" + buffer->name + "' (offset " + std::to_string(address - buffer->address) +
+                   ") is read-only";
     const GlobalBuffer* nearest = nullptr;
     uint64_t distance = ~uint64_t(0);
     for (const auto& buffer : buffers_) {
         const uint64_t end = buffer.address + buffer.bytes;
-        const uint64_t gap = address < buffer.address ? buffer.address - address : address >= end ? address - end + 1 : 0;
+        const uint64_t gap = address < buffer.address ? buffer.address - address
+                             : address >= end         ? address - end + 1
+                                                      : 0;
         if (gap < distance) {
             distance = gap;
             nearest = &buffer;

@@ -21,7 +21,7 @@ constexpr uint64_t kLocalWindow = 0x0200000000000000ull;
 constexpr uint64_t kWindowBytes = uint64_t(1) << 24;
 
 class GlobalMemory {
-public:
+ public:
     /// Buffers may overlap (views of one tensor); empty ones are dropped.
     void add(GlobalBuffer buffer);
     void seal();
@@ -31,7 +31,7 @@ public:
     /// A sentence on why an access was refused, naming the nearest buffer.
     std::string explain(uint64_t address, uint64_t bytes, bool writing) const;
 
-private:
+ private:
     std::vector<GlobalBuffer> buffers_;  // sorted by address
     uint64_t longest_ = 0;
 };

@@ -66,7 +66,8 @@ void each_executing(uint32_t exec, Body body) {
 /// Consecutive words in lane order, the most common pattern.
 bool is_contiguous(const LaneAddresses& addresses, uint32_t width) {
     uint64_t different = 0;
-    for (int lane = 0; lane < kLanes; ++lane) different |= addresses.at[lane] - addresses.at[0] - uint64_t(lane) * width;
+    for (int lane = 0; lane < kLanes; ++lane)
+        different |= addresses.at[lane] - addresses.at[0] - uint64_t(lane) * width;
     return different == 0;
 }
 
@@ -80,15 +81,18 @@ struct GlobalLoad {
         LaneAddresses addresses;
         global_addresses(core, in, addresses);
         uint32_t* d = core.destination(in.destination);
-        if (exec == kAllLanes && all_in_last_buffer(core, addresses, width, false)) {
+        if (exec == kAllLanes && all_in_one_buffer(core, addresses, width, false)) {
             if (kind == k32 && is_contiguous(addresses, width)) {
                 std::memcpy(d, reinterpret_cast<const void*>(addresses.at[0]), 4 * kLanes);
                 return;
             }
-            for (int lane = 0; lane < kLanes; ++lane) put_lane(d, lane, reinterpret_cast<const uint8_t*>(addresses.at[lane]), kind);
+            for (int lane = 0; lane < kLanes; ++lane)
+                put_lane(d, lane, reinterpret_cast<const uint8_t*>(addresses.at[lane]), kind);
             return;
         }
-        each_executing(exec, [&](int lane) { put_lane(d, lane, global_pointer(core, lane, addresses.at[lane], width, false), kind); });
+        each_executing(exec, [&](int lane) {
+            put_lane(d, lane, global_pointer(core, lane, addresses.at[lane], width, false), kind);
+        });
     }
 };
 
@@ -100,11 +104,14 @@ struct GlobalStore {
         LaneAddresses addresses;
         global_addresses(core, in, addresses);
         const uint32_t* s = core.row(in.b);
-        if (exec == kAllLanes && all_in_last_buffer(core, addresses, width, true)) {
-            for (int lane = 0; lane < kLanes; ++lane) get_lane(s, lane, reinterpret_cast<uint8_t*>(addresses.at[lane]), kind);
+        if (exec == kAllLanes && all_in_one_buffer(core, addresses, width, true)) {
+            for (int lane = 0; lane < kLanes; ++lane)
+                get_lane(s, lane, reinterpret_cast<uint8_t*>(addresses.at[lane]), kind);
             return;
         }
-        each_executing(exec, [&](int lane) { get_lane(s, lane, global_pointer(core, lane, addresses.at[lane], width, true), kind); });
+        each_executing(exec, [&](int lane) {
+            get_lane(s, lane, global_pointer(core, lane, addresses.at[lane], width, true), kind);
+        });
     }
 };
 
@@ -133,7 +140,9 @@ struct SharedLoad {
             for (int lane = 0; lane < kLanes; ++lane) put_lane(d, lane, shared + addresses.at[lane], kind);
             return;
         }
-        each_executing(exec, [&](int lane) { put_lane(d, lane, shared_pointer(core, lane, addresses.at[lane], kWidth<Kind>), kind); });
+        each_executing(exec, [&](int lane) {
+            put_lane(d, lane, shared_pointer(core, lane, addresses.at[lane], kWidth<Kind>), kind);
+        });
     }
 };
 
@@ -149,7 +158,9 @@ struct SharedStore {
             for (int lane = 0; lane < kLanes; ++lane) get_lane(s, lane, shared + addresses.at[lane], kind);
             return;
         }
-        each_executing(exec, [&](int lane) { get_lane(s, lane, shared_pointer(core, lane, addresses.at[lane], kWidth<Kind>), kind); });
+        each_executing(exec, [&](int lane) {
+            get_lane(s, lane, shared_pointer(core, lane, addresses.at[lane], kWidth<Kind>), kind);
+        });
     }
 };
 
@@ -210,9 +221,12 @@ struct GenericLoad {
         uint32_t* d = core.destination(in.destination);
         each_executing(exec, [&](int lane) {
             const uint64_t address = addresses.at[lane];
-            if (address - kSharedWindow < kWindowBytes) put_lane(d, lane, shared_pointer(core, lane, address - kSharedWindow, kWidth<Kind>), AccessWidth(Kind));
-            else if (address - kLocalWindow < kWindowBytes) load_local<Kind>(core, d, lane, address - kLocalWindow);
-            else put_lane(d, lane, global_pointer(core, lane, address, kWidth<Kind>, false), AccessWidth(Kind));
+            if (address - kSharedWindow < kWindowBytes)
+                put_lane(d, lane, shared_pointer(core, lane, address - kSharedWindow, kWidth<Kind>), AccessWidth(Kind));
+            else if (address - kLocalWindow < kWindowBytes)
+                load_local<Kind>(core, d, lane, address - kLocalWindow);
+            else
+                put_lane(d, lane, global_pointer(core, lane, address, kWidth<Kind>, false), AccessWidth(Kind));
         });
     }
 };
@@ -225,9 +239,12 @@ struct GenericStore {
         const uint32_t* s = core.row(in.b);
         each_executing(exec, [&](int lane) {
             const uint64_t address = addresses.at[lane];
-            if (address - kSharedWindow < kWindowBytes) get_lane(s, lane, shared_pointer(core, lane, address - kSharedWindow, kWidth<Kind>), AccessWidth(Kind));
-            else if (address - kLocalWindow < kWindowBytes) store_local<Kind>(core, s, lane, address - kLocalWindow);
-            else get_lane(s, lane, global_pointer(core, lane, address, kWidth<Kind>, true), AccessWidth(Kind));
+            if (address - kSharedWindow < kWindowBytes)
+                get_lane(s, lane, shared_pointer(core, lane, address - kSharedWindow, kWidth<Kind>), AccessWidth(Kind));
+            else if (address - kLocalWindow < kWindowBytes)
+                store_local<Kind>(core, s, lane, address - kLocalWindow);
+            else
+                get_lane(s, lane, global_pointer(core, lane, address, kWidth<Kind>, true), AccessWidth(Kind));
         });
     }
 };
@@ -246,7 +263,9 @@ struct ConstantLoad {
             const uint64_t address = addresses.at[lane];
             check_alignment(core, lane, address, kWidth<Kind>, "constant");
             if (address + kWidth<Kind> > bank.size())
-                refuse_access(core, lane, "read of constant bank " + std::to_string(in.mode) + " at " + hex(address) + ": out of bounds, it has " + std::to_string(bank.size()) + " bytes");
+                refuse_access(core, lane,
+                              "read of constant bank " + std::to_string(in.mode) + " at " + hex(address) +
+                                  ": out of bounds, it has " + std::to_string(bank.size()) + " bytes");
             put_lane(d, lane, bank.data() + address, AccessWidth(Kind));
         });
     }
@@ -254,12 +273,15 @@ struct ConstantLoad {
 
 // --- binding
 
-AccessWidth take_width(Binder& b) { return AccessWidth(b.choose({"U8", "S8", "U16", "S16", "32", "64", "128"}, k32)); }
+AccessWidth take_width(Binder& b) {
+    return AccessWidth(b.choose({"U8", "S8", "U16", "S16", "32", "64", "128"}, k32));
+}
 
 template <template <int> class Operation>
 Handler for_width(AccessWidth kind) {
-    static constexpr Handler handlers[] = {&Operation<0>::run, &Operation<1>::run, &Operation<2>::run, &Operation<3>::run,
-                                           &Operation<4>::run, &Operation<5>::run, &Operation<6>::run};
+    static constexpr Handler handlers[] = {&Operation<0>::run, &Operation<1>::run, &Operation<2>::run,
+                                           &Operation<3>::run, &Operation<4>::run, &Operation<5>::run,
+                                           &Operation<6>::run};
     return handlers[kind];
 }
 
@@ -359,7 +381,8 @@ void run_qspc(Core& core, const Instruction& in, uint32_t exec) {
     LaneAddresses addresses;
     global_addresses(core, in, addresses);
     uint32_t shared = 0;
-    for (int lane = 0; lane < kLanes; ++lane) shared |= uint32_t(addresses.at[lane] - kSharedWindow < kWindowBytes) << lane;
+    for (int lane = 0; lane < kLanes; ++lane)
+        shared |= uint32_t(addresses.at[lane] - kSharedWindow < kWindowBytes) << lane;
     uint32_t* d = core.destination(in.destination);
     each_executing(exec, [&](int lane) { d[lane] = shared >> lane & 1; });
     core.write_predicate(in.predicate0, shared, exec);
@@ -379,6 +402,8 @@ constexpr Opcode kOpcodes[] = {
 
 }  // namespace
 
-OpcodeFamily memory_family() { return {kOpcodes, std::size(kOpcodes)}; }
+OpcodeFamily memory_family() {
+    return {kOpcodes, std::size(kOpcodes)};
+}
 
 }  // namespace sm70emu

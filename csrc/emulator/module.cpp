@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "error.h"
-#include "opcodes.h"
 
 namespace sm70emu {
 namespace {
@@ -14,13 +13,17 @@ constexpr uint64_t kExternalBase = 0x0300000000000000ull;
 
 }  // namespace
 
-Module::Module(const uint8_t* cubin, size_t cubin_bytes, std::string_view listing)
-    : cubin_(parse_cubin(cubin, cubin_bytes)), sections_(parse_listing(listing)) {
+Module::Module(const uint8_t* cubin, size_t cubin_bytes, std::string_view listing, InstructionSet instruction_set)
+    : cubin_(parse_cubin(cubin, cubin_bytes)), instruction_set_(instruction_set), sections_(parse_listing(listing)) {
+    // A listing may leave kernels out; those cannot be launched. What it has must be this cubin's code, bit for bit.
+    size_t listed = 0;
     for (const auto& [name, image] : cubin_.kernels) {
         const auto found = sections_.find(name);
-        if (found == sections_.end()) fail("the listing has no kernel " + name + "; it does not belong to this cubin");
+        if (found == sections_.end()) continue;
+        ++listed;
         const auto& instructions = found->second.instructions;
-        if (instructions.size() * 16 != image.code.size()) fail("the listing of " + name + " has a different length from the cubin's code");
+        if (instructions.size() * 16 != image.code.size())
+            fail("the listing of " + name + " has a different length from the cubin's code");
         for (const auto& instruction : instructions) {
             uint64_t words[2];
             std::memcpy(words, image.code.data() + instruction.offset, sizeof(words));
@@ -28,6 +31,7 @@ Module::Module(const uint8_t* cubin, size_t cubin_bytes, std::string_view listin
                 fail("the listing of " + name + " differs from the cubin's code at " + hex(instruction.offset));
         }
     }
+    if (listed == 0) fail("the listing has no kernel of this cubin");
     place_globals();
 }
 
@@ -37,7 +41,9 @@ void Module::place_globals() {
     globals_ = globals_storage_.get() + (kGlobalAlignment - raw % kGlobalAlignment) % kGlobalAlignment;
     if (!cubin_.globals.empty()) std::memcpy(globals_, cubin_.globals.data(), cubin_.globals.size());
     for (const auto& symbol : cubin_.symbols)
-        if (!symbol.is_constant) global_buffers_.push_back({symbol.name, uint64_t(reinterpret_cast<uintptr_t>(globals_ + symbol.offset)), symbol.size, true});
+        if (!symbol.is_constant)
+            global_buffers_.push_back(
+                {symbol.name, uint64_t(reinterpret_cast<uintptr_t>(globals_ + symbol.offset)), symbol.size, true});
     for (const auto& relocation : cubin_.relocations) {
         uint64_t address = uint64_t(reinterpret_cast<uintptr_t>(globals_)) + relocation.global_offset;
         if (!relocation.external.empty()) {
@@ -61,7 +67,9 @@ const KernelImage& Module::kernel(const std::string& name) const {
 
 const ParsedSection& Module::section(const std::string& name) const {
     kernel(name);
-    return sections_.at(name);
+    const auto found = sections_.find(name);
+    if (found == sections_.end()) fail("the listing has no kernel " + name);
+    return found->second;
 }
 
 const DecodedKernel& Module::decoded(const std::string& name) {
@@ -69,7 +77,7 @@ const DecodedKernel& Module::decoded(const std::string& name) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = decoded_.find(name);
     if (found != decoded_.end()) return found->second;
-    return decoded_.emplace(name, decode_kernel(sections_.at(name), image.registers)).first->second;
+    return decoded_.emplace(name, decode_kernel(section(name), image.registers, instruction_set_)).first->second;
 }
 
 LaunchResult Module::launch(const std::string& name, const LaunchRequest& request) {
@@ -91,7 +99,8 @@ LaunchResult Module::launch(const std::string& name, const LaunchRequest& reques
 
 std::pair<uint8_t*, size_t> Module::symbol(const std::string& name) {
     for (const auto& symbol : cubin_.symbols)
-        if (symbol.name == name) return {(symbol.is_constant ? cubin_.constant3.data() : globals_) + symbol.offset, symbol.size};
+        if (symbol.name == name)
+            return {(symbol.is_constant ? cubin_.constant3.data() : globals_) + symbol.offset, symbol.size};
     fail("no variable " + name + " in this cubin");
 }
 

@@ -11,12 +11,14 @@
 #include "cubin.h"
 #include "launch.h"
 #include "listing.h"
+#include "opcodes.h"
 
 namespace sm70emu {
 
 class Module {
-public:
-    Module(const uint8_t* cubin, size_t cubin_bytes, std::string_view listing);
+ public:
+    Module(const uint8_t* cubin, size_t cubin_bytes, std::string_view listing,
+           InstructionSet instruction_set = InstructionSet::Best);
 
     const std::map<std::string, KernelImage>& kernels() const { return cubin_.kernels; }
     const KernelImage& kernel(const std::string& name) const;
@@ -27,10 +29,11 @@ public:
     /// Host address and size of a __device__ or __constant__ variable; changes show in later launches.
     std::pair<uint8_t*, size_t> symbol(const std::string& name);
 
-private:
+ private:
     void place_globals();
 
     Cubin cubin_;
+    InstructionSet instruction_set_;
     std::map<std::string, ParsedSection> sections_;
     std::map<std::string, DecodedKernel> decoded_;
     std::mutex mutex_;

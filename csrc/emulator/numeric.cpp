@@ -69,7 +69,9 @@ Exact exact_of(double finite) {
     return value;
 }
 
-Exact exact_of_integer(uint64_t magnitude, bool negative) { return {negative, magnitude, 0, false}; }
+Exact exact_of_integer(uint64_t magnitude, bool negative) {
+    return {negative, magnitude, 0, false};
+}
 
 float half_to_float(uint16_t bits) {
     const uint32_t sign = uint32_t(bits & 0x8000) << 16;
@@ -86,7 +88,9 @@ uint16_t double_to_half(double value, Rounding mode) {
     return uint16_t(round_to_format(exact_of(value), kHalf, mode));
 }
 
-uint16_t float_to_half(float value) { return double_to_half(double(value), Rounding::Nearest); }
+uint16_t float_to_half(float value) {
+    return double_to_half(double(value), Rounding::Nearest);
+}
 
 float double_to_float(double value, Rounding mode) {
     if (value != value) return as_float(kCanonicalNaN32);
@@ -128,7 +132,9 @@ double under_mode(Rounding mode, Operation operation) {
     return result;
 }
 
-double canonical(double value) { return value != value ? as_double(kCanonicalNaN64) : value; }
+double canonical(double value) {
+    return value != value ? as_double(kCanonicalNaN64) : value;
+}
 
 }  // namespace
 
@@ -138,7 +144,9 @@ float add_directed(float a, float b, Rounding mode) {
     return double_to_float(sum, mode);
 }
 
-float mul_directed(float a, float b, Rounding mode) { return double_to_float(double(a) * double(b), mode); }
+float mul_directed(float a, float b, Rounding mode) {
+    return double_to_float(double(a) * double(b), mode);
+}
 
 float fma_directed(float a, float b, float c, Rounding mode) {
     const double product = double(a) * double(b);

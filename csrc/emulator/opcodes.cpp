@@ -1,5 +1,6 @@
 #include "opcodes.h"
 
+#include <string_view>
 #include <unordered_map>
 
 #include "binder.h"
@@ -7,45 +8,52 @@
 namespace sm70emu {
 namespace {
 
-std::unordered_map<std::string_view, const Opcode*> build_table() {
-    std::vector<OpcodeFamily> families = machine_has_avx2() ? arithmetic_families_avx2() : arithmetic_families_generic();
+using Table = std::unordered_map<std::string_view, const Opcode*>;
+
+Table build_table(bool avx2) {
+    std::vector<OpcodeFamily> families = avx2 ? arithmetic_families_avx2() : arithmetic_families_generic();
+    families.push_back(avx2 ? tensor_family_avx2() : tensor_family_scalar());
     families.push_back(control_family());
+    families.push_back(exchange_family());
     families.push_back(memory_family());
     families.push_back(atomic_family());
-    families.push_back(tensor_family());
-    std::unordered_map<std::string_view, const Opcode*> table;
+    Table table;
     for (const auto& family : families)
         for (size_t i = 0; i < family.count; ++i) table.emplace(family.entries[i].name, &family.entries[i]);
     return table;
 }
 
-void decode_instruction(const ParsedInstruction& parsed, uint32_t registers, uint16_t sink_row, ConstantTable& constants, Instruction& out) {
-    const Opcode* opcode = find_opcode(parsed.opcode);
-    if (!opcode) fail("unknown opcode " + parsed.opcode);
+const Table& table_for(InstructionSet instruction_set) {
+    static const Table best = build_table(machine_has_avx2()), portable = build_table(false);
+    return instruction_set == InstructionSet::Best ? best : portable;
+}
+
+void decode_instruction(const Table& table, const ParsedInstruction& parsed, uint32_t registers, uint16_t sink_row,
+                        ConstantTable& constants, Instruction& out) {
+    const auto opcode = table.find(parsed.opcode);
+    if (opcode == table.end()) fail("unknown opcode " + parsed.opcode);
     if (parsed.guard > 6) fail("unknown guard predicate");
     out.guard = {parsed.guard < 0 ? uint8_t(kPredicateTrue) : uint8_t(parsed.guard), parsed.guard_negated};
     Binder binder(parsed, out, constants, registers, sink_row);
-    opcode->bind(binder);
+    opcode->second->bind(binder);
     binder.finish();
 }
 
-void run_past_end(Core&, const Instruction&, uint32_t) { fail("execution ran past the end of the kernel"); }
+void run_past_end(Core&, const Instruction&, uint32_t) {
+    fail("execution ran past the end of the kernel");
+}
 
 }  // namespace
 
 bool machine_has_avx2() {
-    static const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    static const bool has =
+        __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
     return has;
 }
 
-const Opcode* find_opcode(std::string_view name) {
-    static const auto table = build_table();
-    const auto found = table.find(name);
-    return found == table.end() ? nullptr : found->second;
-}
-
-DecodedKernel decode_kernel(const ParsedSection& section, uint32_t registers) {
+DecodedKernel decode_kernel(const ParsedSection& section, uint32_t registers, InstructionSet instruction_set) {
     if (!section.error.empty()) fail(section.error);
+    const Table& table = table_for(instruction_set);
     DecodedKernel kernel;
     kernel.name = section.name;
     const auto sink_row = uint16_t(registers);
@@ -55,7 +63,7 @@ DecodedKernel decode_kernel(const ParsedSection& section, uint32_t registers) {
     for (const auto& parsed : section.instructions) {
         Instruction instruction;
         try {
-            decode_instruction(parsed, registers, sink_row, constants, instruction);
+            decode_instruction(table, parsed, registers, sink_row, constants, instruction);
         } catch (const EmulatorError& error) {
             fail(section.name + "+" + hex(parsed.offset) + ": " + parsed.text + ": " + error.what());
         }
@@ -75,7 +83,7 @@ DecodedKernel decode_kernel(const ParsedSection& section, uint32_t registers) {
 void check_instruction(const ParsedInstruction& parsed, uint32_t registers) {
     ConstantTable constants;
     Instruction instruction;
-    decode_instruction(parsed, registers, uint16_t(registers), constants, instruction);
+    decode_instruction(table_for(InstructionSet::Best), parsed, registers, uint16_t(registers), constants, instruction);
 }
 
 }  // namespace sm70emu

@@ -1,7 +1,7 @@
 // The opcode table: families of entries, chosen once for the machine the emulator runs on.
 #pragma once
 
-#include <string_view>
+#include <cstdint>
 #include <vector>
 
 #include "instruction.h"
@@ -13,17 +13,19 @@ namespace sm70emu {
 std::vector<OpcodeFamily> arithmetic_families_avx2();
 std::vector<OpcodeFamily> arithmetic_families_generic();
 OpcodeFamily control_family();
+OpcodeFamily exchange_family();
 OpcodeFamily memory_family();
 OpcodeFamily atomic_family();
-OpcodeFamily tensor_family();
+OpcodeFamily tensor_family_avx2();
+OpcodeFamily tensor_family_scalar();
 
 bool machine_has_avx2();
 
-/// The entry for a mnemonic, or null.
-const Opcode* find_opcode(std::string_view name);
+/// Which implementations to bind: the best for this machine, or those that run anywhere (for tests that compare them).
+enum class InstructionSet : uint8_t { Best, Portable };
 
 /// Decodes a whole kernel; throws with kernel, offset and text at the first thing that is not implemented.
-DecodedKernel decode_kernel(const ParsedSection& section, uint32_t registers);
+DecodedKernel decode_kernel(const ParsedSection& section, uint32_t registers, InstructionSet instruction_set);
 /// One instruction, for tools and tests; throws if it is not implemented.
 void check_instruction(const ParsedInstruction& parsed, uint32_t registers);
 

@@ -10,10 +10,12 @@ namespace {
 
 using Word = uint32_t;
 
-Word rotate(Word x, int n) { return x >> n | x << (32 - n); }
+Word rotate(Word x, int n) {
+    return x >> n | x << (32 - n);
+}
 
-/// First 32 bits of the fractional part of the n-th root (2 or 3) of each of the first primes, which is how the standard
-/// defines its constants. Long double has bits to spare.
+/// First 32 bits of the fractional part of the n-th root (2 or 3) of each of the first primes, which is how the
+/// standard defines its constants. Long double has bits to spare.
 template <size_t Count>
 std::array<Word, Count> root_fractions(bool cube) {
     std::array<Word, Count> words{};
@@ -25,7 +27,8 @@ std::array<Word, Count> root_fractions(bool cube) {
             prime = true;
             for (int d = 2; d * d <= candidate; ++d) prime &= candidate % d != 0;
         }
-        const long double root = cube ? std::cbrt(static_cast<long double>(candidate)) : std::sqrt(static_cast<long double>(candidate));
+        const long double root =
+            cube ? std::cbrt(static_cast<long double>(candidate)) : std::sqrt(static_cast<long double>(candidate));
         word = Word((root - std::floor(root)) * 4294967296.0L);
     }
     return words;
@@ -55,7 +58,8 @@ std::string sha256_hex(const uint8_t* data, size_t size) {
         }
         auto [a, b, c, d, e, f, g, h] = state;
         for (int i = 0; i < 64; ++i) {
-            const Word t1 = h + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) + ((e & f) ^ (~e & g)) + round_constants[size_t(i)] + w[i];
+            const Word t1 = h + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) + ((e & f) ^ (~e & g)) +
+                            round_constants[size_t(i)] + w[i];
             const Word t2 = (rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
             h = g, g = f, f = e, e = d + t1, d = c, c = b, b = a, a = t1 + t2;
         }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
+#include <iterator>
 
 #include "binder.h"
 #include "numeric.h"
@@ -12,10 +12,12 @@ namespace sm70emu {
 namespace {
 
 constexpr int kBias = 127;
-constexpr int kFractionBits = 23;               // kept below the largest exponent
-constexpr int kMinHalfExponent = kBias - 14;    // biased exponent of the smallest normal half, and of subnormal halves
+constexpr int kFractionBits = 23;             // kept below the largest exponent
+constexpr int kMinHalfExponent = kBias - 14;  // biased exponent of the smallest normal half, and of subnormal halves
 
-int exponent_field(float x) { return int(as_bits(x) >> 23 & 0xff); }
+int exponent_field(float x) {
+    return int(as_bits(x) >> 23 & 0xff);
+}
 
 struct AlignedSum {
     int64_t sum = 0;   // in units of 2^(exponent - 23)
@@ -38,7 +40,8 @@ AlignedSum align_and_sum(const float* a, const float* b, float c) {
         if (products[k] == 0) continue;
         any_product = true;
         // Products are not normalised before alignment: their exponent is the sum of the factors'.
-        largest = std::max(largest, std::max(exponent_field(a[k]), kMinHalfExponent) + std::max(exponent_field(b[k]), kMinHalfExponent) - kBias);
+        largest = std::max(largest, std::max(exponent_field(a[k]), kMinHalfExponent) +
+                                        std::max(exponent_field(b[k]), kMinHalfExponent) - kBias);
     }
     if (!finite || !any_product) {
         r.special = true;
@@ -84,14 +87,17 @@ uint16_t tensor_dot_half(const float* a, const float* b, float c, TensorRounding
     return double_to_half(value, Rounding::Nearest);
 }
 
-void hmma_step_scalar(const HmmaForm& form, const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* d, TensorRounding rounding) {
+void hmma_step_scalar(const HmmaForm& form, const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* d,
+                      TensorRounding rounding) {
     uint32_t result[2][kLanes];
     for (int q = 0; q < 4; ++q) {
         float rows[8][4], columns[8][4];
         for (int i = 0; i < 8; ++i) {
             for (int k = 0; k < 4; ++k) {
-                rows[i][k] = form.a_column ? half_of(a, i & 3, quad_pair_lane(q, k + (i & 4))) : half_of(a, k, quad_pair_lane(q, i));
-                columns[i][k] = form.b_row ? half_of(b, i & 3, quad_pair_lane(q, k + (i & 4))) : half_of(b, k, quad_pair_lane(q, i));
+                rows[i][k] = form.a_column ? half_of(a, i & 3, quad_pair_lane(q, k + (i & 4)))
+                                           : half_of(a, k, quad_pair_lane(q, i));
+                columns[i][k] = form.b_row ? half_of(b, i & 3, quad_pair_lane(q, k + (i & 4)))
+                                           : half_of(b, k, quad_pair_lane(q, i));
             }
         }
         for (int i = 0; i < 8; ++i) {
@@ -101,7 +107,8 @@ void hmma_step_scalar(const HmmaForm& form, const uint32_t* a, const uint32_t* b
                     uint32_t packed = 0;
                     for (int e = 0; e < 2; ++e) {
                         const int element = 2 * word + e;
-                        const uint16_t r = tensor_dot_half(rows[i], columns[4 * form.step + element], half_of(c, element, lane), rounding);
+                        const uint16_t r = tensor_dot_half(rows[i], columns[4 * form.step + element],
+                                                           half_of(c, element, lane), rounding);
                         packed |= uint32_t(r) << (16 * e);
                     }
                     result[word][lane] = packed;
@@ -111,7 +118,8 @@ void hmma_step_scalar(const HmmaForm& form, const uint32_t* a, const uint32_t* b
             const int row = step_row(form.step, i);
             for (int e = 0; e < 2; ++e) {
                 const int column = step_column(form.step, i, e);
-                const float addend = form.c_half ? half_of(c, column & 3, quad_pair_lane(q, row)) : as_float(c[e * kLanes + lane]);
+                const float addend =
+                    form.c_half ? half_of(c, column & 3, quad_pair_lane(q, row)) : as_float(c[e * kLanes + lane]);
                 const float r = tensor_dot(rows[row], columns[column], addend, rounding);
                 result[e][lane] = r == r ? as_bits(r) : kCanonicalNaN32;
             }
@@ -139,7 +147,8 @@ Source fragment(Binder& b, bool& column) {
     auto suffixes = operand.suffixes;
     column = Binder::take_suffix(suffixes, "COL");
     if (!column && !Binder::take_suffix(suffixes, "ROW")) b.refuse("operand '" + operand.text + "' lacks .ROW or .COL");
-    if (!suffixes.empty() || operand.negate || operand.absolute || operand.invert) b.refuse("operand '" + operand.text + "'");
+    if (!suffixes.empty() || operand.negate || operand.absolute || operand.invert)
+        b.refuse("operand '" + operand.text + "'");
     Source source;
     if (operand.index >= 0) {
         source.row = b.register_row(operand, 2);
@@ -148,11 +157,13 @@ Source fragment(Binder& b, bool& column) {
     return source;
 }
 
+template <HmmaStep Step>
 void bind_hmma(Binder& b) {
     if (!b.take("884")) b.refuse("HMMA other than .884");
     const std::string d_type = b.next_modifier(), c_type = b.next_modifier();
     const bool d_half = d_type == "F16", c_half = c_type == "F16";
-    if ((!d_half && d_type != "F32") || (!c_half && c_type != "F32") || (d_half && !c_half)) b.refuse("HMMA." + d_type + "." + c_type);
+    if ((!d_half && d_type != "F32") || (!c_half && c_type != "F32") || (d_half && !c_half))
+        b.refuse("HMMA." + d_type + "." + c_type);
     const int step = b.require({"STEP0", "STEP1", "STEP2", "STEP3"});
     if (d_half && step > 1) b.refuse("HMMA.F16 has two steps");
     b.out.destination = b.destination(2);
@@ -162,13 +173,19 @@ void bind_hmma(Binder& b) {
     b.out.c = b.bits(2);
     b.out.mode = uint8_t((a_column ? 1 : 0) | (b_column ? 0 : 2) | (d_half ? 4 : 0) | (c_half ? 8 : 0));
     b.out.width = uint8_t(step);
-    b.handler(machine_has_avx2() ? &run_hmma<hmma_step_avx2> : &run_hmma<hmma_step_scalar>);
+    b.handler(&run_hmma<Step>);
 }
 
-constexpr Opcode kOpcodes[] = {{"HMMA", bind_hmma}};
+constexpr Opcode kOpcodesAvx2[] = {{"HMMA", bind_hmma<hmma_step_avx2>}};
+constexpr Opcode kOpcodesScalar[] = {{"HMMA", bind_hmma<hmma_step_scalar>}};
 
 }  // namespace
 
-OpcodeFamily tensor_family() { return {kOpcodes, std::size(kOpcodes)}; }
+OpcodeFamily tensor_family_avx2() {
+    return {kOpcodesAvx2, std::size(kOpcodesAvx2)};
+}
+OpcodeFamily tensor_family_scalar() {
+    return {kOpcodesScalar, std::size(kOpcodesScalar)};
+}
 
 }  // namespace sm70emu

@@ -64,8 +64,10 @@ SM70EMU_AVX2 __m256 dot(const __m256 a[4], const __m256 b[4], __m256 c) {
         products[k] = _mm256_mul_ps(a[k], b[k]);
         ieee = _mm256_add_ps(ieee, products[k]);
         const __m256i ea = exponents(a[k]), eb = exponents(b[k]);
-        special = _mm256_or_si256(special, _mm256_or_si256(_mm256_cmpeq_epi32(ea, all_ones), _mm256_cmpeq_epi32(eb, all_ones)));
-        const __m256i sum = _mm256_sub_epi32(_mm256_add_epi32(_mm256_max_epi32(ea, min_half), _mm256_max_epi32(eb, min_half)), _mm256_set1_epi32(127));
+        special = _mm256_or_si256(special,
+                                  _mm256_or_si256(_mm256_cmpeq_epi32(ea, all_ones), _mm256_cmpeq_epi32(eb, all_ones)));
+        const __m256i sum = _mm256_sub_epi32(
+            _mm256_add_epi32(_mm256_max_epi32(ea, min_half), _mm256_max_epi32(eb, min_half)), _mm256_set1_epi32(127));
         const __m256i nonzero = _mm256_castps_si256(_mm256_cmp_ps(products[k], zero, _CMP_NEQ_UQ));
         any_product = _mm256_or_si256(any_product, nonzero);
         largest = _mm256_max_epi32(largest, _mm256_and_si256(nonzero, sum));
@@ -101,7 +103,8 @@ SM70EMU_AVX2 __m256i canonical_nan(__m256 value, uint32_t bits) {
     return _mm256_castps_si256(_mm256_blendv_ps(_mm256_castsi256_ps(_mm256_set1_epi32(int(bits))), value, ordered));
 }
 
-__attribute__((target("avx2,fma,f16c"))) void step_single(const HmmaForm& form, const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* d) {
+__attribute__((target("avx2,fma,f16c"))) void step_single(const HmmaForm& form, const uint32_t* a, const uint32_t* b,
+                                                          const uint32_t* c, uint32_t* d) {
     alignas(32) int row_of[8], column_of[2][8];
     for (int i = 0; i < 8; ++i) {
         row_of[i] = step_row(form.step, i);
@@ -125,7 +128,8 @@ __attribute__((target("avx2,fma,f16c"))) void step_single(const HmmaForm& form, 
             __m256 addend;
             if (form.c_half) {
                 // Row r's accumulators are in lane r; lanes with i & 2 take columns 2 and 3 of the four.
-                const __m256 first = _mm256_permutevar8x32_ps(half_c[e], rows), second = _mm256_permutevar8x32_ps(half_c[2 + e], rows);
+                const __m256 first = _mm256_permutevar8x32_ps(half_c[e], rows),
+                             second = _mm256_permutevar8x32_ps(half_c[2 + e], rows);
                 addend = _mm256_blend_ps(first, second, 0xcc);
             } else {
                 addend = _mm256_castsi256_ps(load_quad_pair(c + e * kLanes, q));
@@ -137,7 +141,8 @@ __attribute__((target("avx2,fma,f16c"))) void step_single(const HmmaForm& form, 
     }
 }
 
-__attribute__((target("avx2,fma,f16c"))) void step_half(const HmmaForm& form, const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* d) {
+__attribute__((target("avx2,fma,f16c"))) void step_half(const HmmaForm& form, const uint32_t* a, const uint32_t* b,
+                                                        const uint32_t* c, uint32_t* d) {
     for (int q = 0; q < 4; ++q) {
         __m256 fragment_a[4], fragment_b[4], bc[4], addends[4];
         load_fragment(a, q, form.a_column, fragment_a);
@@ -160,10 +165,14 @@ __attribute__((target("avx2,fma,f16c"))) void step_half(const HmmaForm& form, co
 
 }  // namespace
 
-void hmma_step_avx2(const HmmaForm& form, const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* d, TensorRounding rounding) {
-    if (rounding == TensorRounding::Nearest) hmma_step_scalar(form, a, b, c, d, rounding);
-    else if (form.d_half) step_half(form, a, b, c, d);
-    else step_single(form, a, b, c, d);
+void hmma_step_avx2(const HmmaForm& form, const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* d,
+                    TensorRounding rounding) {
+    if (rounding == TensorRounding::Nearest)
+        hmma_step_scalar(form, a, b, c, d, rounding);
+    else if (form.d_half)
+        step_half(form, a, b, c, d);
+    else
+        step_single(form, a, b, c, d);
 }
 
 }  // namespace sm70emu

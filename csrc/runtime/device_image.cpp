@@ -24,8 +24,9 @@ bool jit_allowed() {
     const char* value = std::getenv("SM70_KERNELS_ALLOW_JIT");
     if (value == nullptr || std::strcmp(value, "0") == 0) return false;
     if (std::strcmp(value, "1") == 0) return true;
-    throw std::runtime_error(std::string("environment variable SM70_KERNELS_ALLOW_JIT: got '") + value +
-                             "', want '0' or '1'. Set it to 1 to allow checks on a GPU that is not a V100, or unset it");
+    throw std::runtime_error(
+        std::string("environment variable SM70_KERNELS_ALLOW_JIT: got '") + value +
+        "', want '0' or '1'. Set it to 1 to allow checks on a GPU that is not a V100, or unset it");
 }
 
 int attribute(CUdevice device, CUdevice_attribute which) {
@@ -37,13 +38,13 @@ int attribute(CUdevice device, CUdevice_attribute which) {
 // Loading code is forbidden to a thread that captures a stream in the default mode, because it may synchronise. It
 // records nothing into the capture, so the thread's mode is relaxed while it happens.
 class RelaxedCapture {
-   public:
+ public:
     RelaxedCapture() { exchange(); }
     ~RelaxedCapture() { exchange(); }
     RelaxedCapture(const RelaxedCapture&) = delete;
     RelaxedCapture& operator=(const RelaxedCapture&) = delete;
 
-   private:
+ private:
     void exchange() { driver().thread_exchange_stream_capture_mode(&mode_); }
     CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
@@ -55,8 +56,7 @@ CUlibrary load_library(Image image) {
     const bool cubin = image == Image::kCubin;
     const void* data = cubin ? embedded_cubin().data() : embedded_ptx().data();
     CUlibrary library{};
-    const CUresult result =
-        driver().library_load_data(&library, data, options, values, 2, nullptr, nullptr, 0);
+    const CUresult result = driver().library_load_data(&library, data, options, values, 2, nullptr, nullptr, 0);
     if (result != CUDA_SUCCESS) {
         throw std::runtime_error(std::string("loading the embedded ") + (cubin ? "sm_70 cubin" : "compute_70 PTX") +
                                  ": driver error " + describe(result) + (log[0] ? std::string("\n") + log : ""));
@@ -78,11 +78,11 @@ const DeviceFacts& device_facts(int index) {
         check(driver().device_get_name(name, sizeof(name), device), "reading a device name");
         CUcontext context{};
         check(driver().device_primary_context_retain(&context, device), "retaining a device's primary context");
-        entry = std::make_unique<DeviceFacts>(DeviceFacts{
-            index, name, attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
-            attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
-            attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
-            attribute(device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN), context});
+        entry = std::make_unique<DeviceFacts>(
+            DeviceFacts{index, name, attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+                        attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
+                        attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+                        attribute(device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN), context});
     }
     return *entry;
 }

@@ -31,7 +31,7 @@ Image choose_image(const DeviceFacts& device);
 // Makes a device's context the calling thread's current one. A thread that has used no CUDA function has none, and
 // torch's own guard does not give it one as long as it stays on device 0.
 class CurrentContext {
-   public:
+ public:
     explicit CurrentContext(const DeviceFacts& device);
     ~CurrentContext();
     CurrentContext(const CurrentContext&) = delete;
@@ -39,7 +39,8 @@ class CurrentContext {
 };
 
 // A kernel of this DSO, ready to be launched on the device: image loaded and the dynamic shared-memory limit raised
-// to the device's maximum. The device's context is current. Loaded on first use, thread-safe, also inside a stream capture.
+// to the device's maximum. The device's context is current. Loaded on first use, thread-safe, also inside a stream
+// capture.
 CUkernel loaded_kernel(const char* name, const DeviceFacts& device, Image image);
 
 }  // namespace sm70::runtime

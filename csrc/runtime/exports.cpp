@@ -8,7 +8,9 @@
 #define SM70_EXPORT extern "C" __attribute__((visibility("default")))
 
 // JSON text: operator, package version, architecture, compiler versions.
-SM70_EXPORT const char* sm70_kernels_build_facts() { return sm70::runtime::embedded_facts().data(); }
+SM70_EXPORT const char* sm70_kernels_build_facts() {
+    return sm70::runtime::embedded_facts().data();
+}
 
 SM70_EXPORT const char* sm70_kernels_cubin(size_t* bytes) {
     *bytes = sm70::runtime::embedded_cubin().size();

@@ -48,10 +48,10 @@ void launch(const Launch& request) {
     TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(request.cuda_device, &stream));
     void* arguments[] = {const_cast<void*>(request.params)};
     // A CUkernel is accepted where a CUfunction is wanted (CUDA driver API, cuLaunchKernel).
-    const CUresult result = driver().launch_kernel(
-        reinterpret_cast<CUfunction>(kernel), request.grid.x, request.grid.y, request.grid.z, request.block.x,
-        request.block.y, request.block.z, request.dynamic_shared_bytes, static_cast<CUstream>(stream), arguments,
-        nullptr);
+    const CUresult result =
+        driver().launch_kernel(reinterpret_cast<CUfunction>(kernel), request.grid.x, request.grid.y, request.grid.z,
+                               request.block.x, request.block.y, request.block.z, request.dynamic_shared_bytes,
+                               static_cast<CUstream>(stream), arguments, nullptr);
     if (result != CUDA_SUCCESS) {
         throw std::runtime_error("launching " + describe(request) + " on " + device.name + ": driver error " +
                                  sm70::runtime::describe(result));

@@ -95,8 +95,8 @@ void require_size(const Argument& argument, int64_t dim, int64_t wanted, const c
 void require_unit_last_stride(const Argument& argument) {
     const int64_t last = argument.tensor.dim() - 1;
     if (argument.tensor.size(last) <= 1 || argument.tensor.stride(last) == 1) return;
-    refuse(argument.op, argument.name, "strides " + list(argument.tensor.strides()),
-           "stride 1 in the last dimension", "Call .contiguous(), or lay the tensor out with D innermost");
+    refuse(argument.op, argument.name, "strides " + list(argument.tensor.strides()), "stride 1 in the last dimension",
+           "Call .contiguous(), or lay the tensor out with D innermost");
 }
 
 void require_writable_layout(const Argument& argument) {
@@ -125,8 +125,8 @@ Buffer buffer_of(const Argument& argument, bool writable) {
         if (argument.tensor.size(dim) == 0) return {argument.name, nullptr, 0, writable};
         last += (argument.tensor.size(dim) - 1) * argument.tensor.stride(dim);
     }
-    return {argument.name, argument.tensor.data_ptr(),
-            static_cast<size_t>(last + 1) * argument.tensor.element_size(), writable};
+    return {argument.name, argument.tensor.data_ptr(), static_cast<size_t>(last + 1) * argument.tensor.element_size(),
+            writable};
 }
 
 }  // namespace sm70::runtime

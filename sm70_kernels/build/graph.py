@@ -1,8 +1,8 @@
 """Writes build/build.ninja: every command of the build, and what it depends on.
 
 An operator goes through  kernel.cu -> kernel.ptx -> kernel.cubin -> kernel.sass, resources.txt  and, with op.cpp and
-csrc/runtime, into one DSO. The interpreter module is compiled from csrc/bindings. Ninja runs in the checkout, so that
-every path of the project is relative.
+csrc/runtime, into one DSO. The emulator is one DSO of csrc/emulator; the interpreter module is csrc/bindings with the
+same objects. Ninja runs in the checkout, so that every path of the project is relative.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from sm70_kernels.build.settings import (
     ARCHITECTURES,
     BUILD,
     CXX_FLAGS,
+    EMULATOR_FLAGS,
     LIBRARY_FOLDER,
     LINK_FLAGS,
     PACKAGE,
@@ -42,6 +43,11 @@ def built_library(operator: str, kind: str = "ops") -> str:
 def installed_library(operator: str) -> str:
     """The operator's DSO, relative to the checkout."""
     return f"{PACKAGE.name}/{LIBRARY_FOLDER}/{library_name(operator)}"
+
+
+def installed_emulator() -> str:
+    """The emulator's DSO, relative to the checkout."""
+    return f"{PACKAGE.name}/{LIBRARY_FOLDER}/{library_name('emulator')}"
 
 
 def installed_module(toolchain: Toolchain) -> str:
@@ -86,7 +92,7 @@ def _rules(toolchain: Toolchain) -> list[str]:
         f"-ffile-prefix-map={_quote(path)}={name}" for name, path in sorted(toolchain.include_roots().items())
     ]
     flags = " ".join([*CXX_FLAGS, *prefix_maps, "-Icsrc"])
-    compile_cxx = f"{_quote(toolchain.cxx)} {flags} $includes -MMD -MF $out.d -c $in -o $out"
+    compile_cxx = f"{_quote(toolchain.cxx)} {flags} $options -MMD -MF $out.d -c $in -o $out"
     return [
         "rule ptx",
         f"  command = {_quote(toolchain.python)} -m sm70_kernels.build.ptx --nvrtc {_quote(toolchain.nvrtc)} "
@@ -119,19 +125,21 @@ def _rules(toolchain: Toolchain) -> list[str]:
         "  command = cp $in $out.tmp && mv $out.tmp $out",
         "  description = INSTALL $out",
         "",
-        f"runtime_includes = {' '.join(includes['runtime'])}",
-        f"bindings_includes = {' '.join(includes['bindings'])}",
-        f"torch_libraries = -Wl,--no-undefined -L{_quote(toolchain.torch_lib)} -Wl,--as-needed -ltorch_cpu -ltorch_cuda -ldl",
+        f"runtime_options = {' '.join(includes['runtime'])}",
+        f"emulator_options = {' '.join(EMULATOR_FLAGS)}",
+        f"bindings_options = {' '.join(includes['bindings'])}",
+        f"torch_libraries = -Wl,--no-undefined -L{_quote(toolchain.torch_lib)} "
+        "-Wl,--as-needed -ltorch_cpu -ltorch_cuda -ldl",
         "",
     ]
 
 
-def _runtime_edges() -> tuple[list[str], list[str]]:
-    """Edges and object files of csrc/runtime, which every DSO contains."""
+def _compile_edges(room: str, folder: str) -> tuple[list[str], list[str]]:
+    """Edges and object files of all sources of csrc/``room``, compiled into ``folder``."""
     lines, objects = [], []
-    for source in sorted((ROOT / "csrc" / "runtime").glob("*.cpp")):
-        target = f"build/runtime/{source.stem}.o"
-        lines += [f"build {target}: cxx csrc/runtime/{source.name}", "  includes = $runtime_includes"]
+    for source in sorted((ROOT / "csrc" / room).glob("*.cpp")):
+        target = f"{folder}/{source.stem}.o"
+        lines += [f"build {target}: cxx csrc/{room}/{source.name}", f"  options = ${room}_options"]
         objects.append(target)
     return lines, objects
 
@@ -150,7 +158,7 @@ def _operator_edges(operator: str, kind: str, runtime_objects: list[str]) -> tup
         f"build {folder}/embedded.o: embed csrc/runtime/embedded.S | {embedded}",
         f"  defines = {defines}",
         f"build {folder}/op.o: cxx {source}/op.cpp",
-        "  includes = $runtime_includes",
+        "  options = $runtime_options",
         f"build {library}: link {folder}/op.o {folder}/embedded.o {' '.join(runtime_objects)}",
         f"  soname = -Wl,-soname,{library_name(operator)}",
         "  libraries = $torch_libraries",
@@ -161,17 +169,29 @@ def _operator_edges(operator: str, kind: str, runtime_objects: list[str]) -> tup
     return lines, [library, f"{folder}/kernel.sass", f"{folder}/resources.txt"]
 
 
-def _module_edges(toolchain: Toolchain) -> tuple[list[str], list[str]]:
+def _emulator_edges(objects: list[str]) -> tuple[list[str], list[str]]:
+    """Edges of the emulator's DSO, and the file."""
+    name = library_name("emulator")
+    lines = [
+        f"build build/emulator/{name}: link {' '.join(objects)}",
+        f"  soname = -Wl,-soname,{name}",
+        "  libraries = -Wl,--no-undefined -pthread",
+        f"build {installed_emulator()}: install build/emulator/{name}",
+    ]
+    return lines, [installed_emulator()]
+
+
+def _module_edges(toolchain: Toolchain, emulator_objects: list[str]) -> tuple[list[str], list[str]]:
     """Edges of the interpreter module. Its objects lie in a folder of this Python's name: two Pythons share a build."""
     folder = f"build/bindings/{toolchain.extension_suffix.lstrip('.')}"
-    lines, objects = [], []
-    for source in sorted((ROOT / "csrc" / "bindings").glob("*.cpp")):
-        target = f"{folder}/{source.stem}.o"
-        lines += [f"build {target}: cxx csrc/bindings/{source.name}", "  includes = $bindings_includes"]
-        objects.append(target)
+    lines, objects = _compile_edges("bindings", folder)
     module = installed_module(toolchain)
     built = f"{folder}/{Path(module).name}"
-    lines += [f"build {built}: link {' '.join(objects)}", f"build {module}: install {built}"]
+    lines += [
+        f"build {built}: link {' '.join([*objects, *emulator_objects])}",
+        "  libraries = -pthread",
+        f"build {module}: install {built}",
+    ]
     return lines, [module]
 
 
@@ -179,8 +199,9 @@ def write(toolchain: Toolchain) -> Path:
     """Write build.ninja and the build facts; unchanged files keep their time stamps. Returns build.ninja's path."""
     lines = ["# Written by sm70_kernels.build.graph.", "ninja_required_version = 1.10", "builddir = build", ""]
     lines += _rules(toolchain)
-    runtime_lines, runtime_objects = _runtime_edges()
-    lines += runtime_lines
+    runtime_lines, runtime_objects = _compile_edges("runtime", "build/runtime")
+    emulator_lines, emulator_objects = _compile_edges("emulator", "build/emulator")
+    lines += runtime_lines + emulator_lines
     everything: list[str] = []
     for kind in ("ops", "test_ops"):
         for operator in operators(kind=kind):
@@ -189,9 +210,12 @@ def write(toolchain: Toolchain) -> Path:
             edges, outputs = _operator_edges(operator, kind, runtime_objects)
             lines += ["", *edges, f"build {kind}/{operator}: phony {' '.join(outputs)}"]
             everything.append(f"{kind}/{operator}")
-    module_lines, outputs = _module_edges(toolchain)
-    lines += ["", *module_lines, f"build interpreter: phony {' '.join(outputs)}"]
-    everything.append("interpreter")
+    for target, (edges, outputs) in {
+        "emulator": _emulator_edges(emulator_objects),
+        "interpreter": _module_edges(toolchain, emulator_objects),
+    }.items():
+        lines += ["", *edges, f"build {target}: phony {' '.join(outputs)}"]
+        everything.append(target)
     lines += ["", f"build all: phony {' '.join(everything)}", "default all", ""]
     path = BUILD / "build.ninja"
     _write_if_changed(path, "\n".join(lines))

@@ -12,7 +12,15 @@ from pathlib import Path
 
 from sm70_kernels import _variables
 from sm70_kernels.build import graph, manifest, toolchain
-from sm70_kernels.build.settings import BUILD, LIBRARY_FOLDER, PACKAGE, ROOT, BuildError, refuse_other_architectures
+from sm70_kernels.build.settings import (
+    BUILD,
+    LIBRARY_FOLDER,
+    PACKAGE,
+    ROOT,
+    BuildError,
+    operators,
+    refuse_other_architectures,
+)
 
 
 @contextmanager
@@ -24,7 +32,7 @@ def _locked() -> Iterator[None]:
         yield
 
 
-def _remove_strangers(tools: toolchain.Toolchain, targets: list[str]) -> None:
+def _remove_strangers(targets: list[str]) -> None:
     """Libraries that this source does not build, of a removed operator for instance, must not be found or shipped."""
     expected = {str(ROOT / target) for target in targets}
     for path in (PACKAGE / LIBRARY_FOLDER).glob("*.so"):
@@ -37,7 +45,7 @@ def build(*, clean: bool = False, jobs: int | None = None) -> Path:
 
     Ninja does only what is out of date, so an interrupted build goes on where it stopped. Raises BuildError.
     """
-    _variables.check_names()
+    _variables.check()
     refuse_other_architectures()
     tools = toolchain.find()
     with _locked():
@@ -48,8 +56,7 @@ def build(*, clean: bool = False, jobs: int | None = None) -> Path:
                 elif path.name != ".lock":
                     path.unlink()
         graph.write(tools)
-        libraries = [graph.installed_library(name) for name in graph.operators()]
-        _remove_strangers(tools, libraries)
+        _remove_strangers([graph.installed_emulator(), *map(graph.installed_library, operators())])
         command = [str(tools.ninja), "-f", "build/build.ninja", "-j", str(jobs or os.cpu_count() or 1)]
         if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
             raise BuildError("the build failed: the first error is above")

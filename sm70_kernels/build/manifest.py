@@ -18,7 +18,6 @@ from sm70_kernels import __version__, _native
 from sm70_kernels.build import graph
 from sm70_kernels.build.settings import (
     ARCHITECTURES,
-
     CSRC,
     LIBRARY_FOLDER,
     MANIFEST_NAME,
@@ -129,23 +128,27 @@ def _operator_entry(operator: str, toolchain: Toolchain) -> dict[str, Any]:
     }
 
 
+def _file_entry(path: str, toolchain: Toolchain, target: str) -> dict[str, Any]:
+    return {"path": path, "sha256": sha256(ROOT / path), "commands": _commands(toolchain, target)}
+
+
+def source_files() -> list[Path]:
+    """Every file of the checkout that the built files depend on, sorted."""
+    sources = [path for path in CSRC.rglob("*") if path.is_file() and path.suffix != ".md"]
+    return sorted([*sources, *(PACKAGE / "build").glob("*.py")])
+
+
 def compose(toolchain: Toolchain) -> dict[str, Any]:
     """The manifest of what lies built in the checkout."""
-    sources = [path for path in sorted(CSRC.rglob("*")) if path.is_file() and path.suffix != ".md"]
-    sources += sorted((PACKAGE / "build").glob("*.py"))
-    module = graph.installed_module(toolchain)
     return {
         "schema_version": SCHEMA_VERSION,
         "package_version": __version__,
         "architectures": list(ARCHITECTURES),
         **git_state(),
         "operators": {name: _operator_entry(name, toolchain) for name in operators()},
-        "interpreter_module": {
-            "path": module,
-            "sha256": sha256(ROOT / module),
-            "commands": _commands(toolchain, "interpreter"),
-        },
-        "sources": {str(path.relative_to(ROOT)): sha256(path) for path in sources},
+        "emulator": _file_entry(graph.installed_emulator(), toolchain, "emulator"),
+        "interpreter_module": _file_entry(graph.installed_module(toolchain), toolchain, "interpreter"),
+        "sources": {str(path.relative_to(ROOT)): sha256(path) for path in source_files()},
         "versions": dict(sorted(toolchain.versions.items())),
         "locked_wheels": locked_wheels(),
     }

@@ -41,9 +41,7 @@ class Nvrtc:
         """PTX and log of a program. Raises BuildError with NVRTC's log when it does not compile."""
         program = ctypes.c_void_p()
         self._check(
-            self._library.nvrtcCreateProgram(
-                ctypes.byref(program), source.encode(), name.encode(), 0, None, None
-            ),
+            self._library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), name.encode(), 0, None, None),
             "nvrtcCreateProgram",
         )
         encoded = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
@@ -78,7 +76,7 @@ def relocate(ptx: str, roots: dict[str, str]) -> str:
         path = line.group(2)
         for folder, name in roots.items():
             if path.startswith(folder + "/"):
-                return f"{line.group(1)}{name}{path[len(folder) + (0 if name else 1):]}{line.group(3)}"
+                return f"{line.group(1)}{name}{path[len(folder) + (0 if name else 1) :]}{line.group(3)}"
         if path.startswith("/"):
             raise BuildError(f"PTX names {path!r}, which lies in no known folder: the build would not be reproducible")
         return line.group(0)

@@ -87,12 +87,12 @@ def _find_cxx() -> tuple[Path, str]:
     version = _output(path, "-dumpfullversion", "-dumpversion").strip()
     banner = _output(path, "--version").splitlines()[0]
     is_gcc = "clang" not in banner.lower() and re.match(r"\d+", version) is not None
-    if not is_gcc or int(version.split(".")[0]) != GCC_MAJOR:
-        if not _variables.flag("ALLOW_ANY_GCC"):
-            raise BuildError(
-                f"the C++ compiler {name!r}: got {banner!r}, want GCC {GCC_MAJOR}. Install g++-{GCC_MAJOR}, or set "
-                f"{_variables.PREFIX}ALLOW_ANY_GCC=1 to build with it (the manifest records it; hashes will differ)"
-            )
+    wanted = is_gcc and int(version.split(".")[0]) == GCC_MAJOR
+    if not wanted and not _variables.flag("ALLOW_ANY_GCC"):
+        raise BuildError(
+            f"the C++ compiler {name!r}: got {banner!r}, want GCC {GCC_MAJOR}. Install g++-{GCC_MAJOR}, or set "
+            f"{_variables.PREFIX}ALLOW_ANY_GCC=1 to build with it (the manifest records it; hashes will differ)"
+        )
     return Path(path), version
 
 

@@ -33,7 +33,7 @@ class Report(Record, kw_only=True, frozen=True):
 def check_variables(variables: Mapping[str, str]) -> Iterator[Check]:
     """Variables of this package and those that change which device is seen."""
     try:
-        _variables.check_names(variables)
+        _variables.check(variables)
         allow_jit = _variables.flag("ALLOW_JIT", variables)
     except _variables.VariableError as error:
         yield problem("variables", str(error), "Correct or unset the variable")

@@ -90,5 +90,6 @@ def _interpreter_module(root: Path) -> Iterator[Check]:
         yield ok("module", name)
     else:
         yield problem("module", f"{name} is missing{f', found {others[0]}' if others else ''}", _REMEDY)
+        return
     for other in others:
         yield note("module", f"{other} is for another Python and is not used here", None)

@@ -30,11 +30,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Recorder(config), "sm70_kernels_evidence_recorder")
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
     """Results carry no host name."""
     machine_info["node"] = ""
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_update_commit_info(config: pytest.Config, commit_info: dict[str, Any]) -> None:
     """The folder's and the branch's name are the machine's affair; the run's manifest has commit and dirty flag."""
     for name in ("project", "branch", "error"):
@@ -82,6 +84,8 @@ class Recorder:
         report = yield
         if report.skipped:
             self._skip(collector.nodeid, report)
+        if report.failed:
+            self._counts["errors"] += 1
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

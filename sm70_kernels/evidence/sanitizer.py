@@ -1,4 +1,4 @@
-"""Finds compute-sanitizer and runs programs under its tools."""
+"""Finds a compute-sanitizer that works and runs programs under its tools."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,26 +17,52 @@ from sm70_kernels.evidence.memcheck import ERROR_EXIT_CODE, Tool
 from sm70_kernels.evidence.schema import EvidenceError
 
 _DISTRIBUTION = "nvidia-cuda-sanitizer-api-cu12"
+_TOOLKIT = Path("/usr/local/cuda/bin/compute-sanitizer")
+_STARTED = "program started under compute-sanitizer"
+_PROBE_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
 class Sanitizer:
-    """A launcher that can be started, and what the run's manifest says of it."""
+    """A launcher, and what the run's manifest says of it."""
 
     launcher: Path
     injection: Path | None
     source: str
 
+    def _command(self, *options: str) -> list[str]:
+        injection = [] if self.injection is None else ["--injection-path", str(self.injection)]
+        return [str(self.launcher), *injection, *options]
+
+    def starts_programs(self) -> bool:
+        """Whether a program under it runs at all."""
+        program = [sys.executable, "-c", f"print({_STARTED!r})"]
+        command = [*self._command("--require-cuda-init=no"), *program]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        return _STARTED in done.stdout
+
     def run(
         self, tool: Tool, log: Path, command: Sequence[str | Path], root: Path, timeout_seconds: float
     ) -> int | None:
         """Run a command under a tool, whose own words go to ``log``. Returns the exit code, None after the time-out."""
-        options = ["--tool", tool.name, *tool.options, "--error-exitcode", str(ERROR_EXIT_CODE), "--log-file", str(log)]
-        if self.injection is not None:
-            options += ["--injection-path", str(self.injection)]
+        # Backtraces on the host are long, and are those of torch's dispatcher; the kernel's own lines stay.
+        options = [
+            "--show-backtrace",
+            "device",
+            "--tool",
+            tool.name,
+            *tool.options,
+            "--error-exitcode",
+            str(ERROR_EXIT_CODE),
+            "--log-file",
+            str(log),
+        ]
         # torch's caching allocator hands out parts of large blocks: an overrun would stay inside and unseen.
         return processes.run(
-            [self.launcher, *options, *command],
+            [*self._command(*options), *command],
             cwd=root,
             variables={"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
             timeout_seconds=timeout_seconds,
@@ -43,30 +70,45 @@ class Sanitizer:
 
 
 def _version(launcher: Path) -> str:
-    output = subprocess.run([str(launcher), "--version"], capture_output=True, text=True, check=False).stdout
+    try:
+        output = subprocess.run([str(launcher), "--version"], capture_output=True, text=True, check=False).stdout
+    except OSError:
+        return "unknown version"
     found = re.search(r"Version (\S+)", output)
     return found.group(1) if found else "unknown version"
 
 
-def find(scratch: Path) -> Sanitizer:
-    """The locked wheel's compute-sanitizer, else the one on PATH. Raises EvidenceError when there is neither.
-
-    The wheel installs its launcher without the execute permission, and an image's environment may be read-only, so the
-    launcher is copied into ``scratch``, a folder that must outlive the sanitizer.
-    """
+def _candidates(scratch: Path) -> Iterator[Sanitizer]:
+    """The locked wheel's, the one on PATH, the toolkit's."""
     spec = importlib.util.find_spec("nvidia")
     for folder in spec.submodule_search_locations or [] if spec else []:
         package = Path(folder) / "cuda_sanitizer_api"
         packed = package / "bin" / "compute-sanitizer"
         if packed.is_file():
+            # The wheel's launcher has no execute permission, and an image's environment may be read-only.
             launcher = scratch / packed.name
             shutil.copyfile(packed, launcher)
             launcher.chmod(0o755)
-            return Sanitizer(launcher, package / "lib", f"wheel {_DISTRIBUTION}, {_version(launcher)}")
+            yield Sanitizer(launcher, package / "lib", f"wheel {_DISTRIBUTION}, {_version(launcher)}")
     on_path = shutil.which("compute-sanitizer")
-    if on_path is None:
-        raise EvidenceError(
-            f"compute-sanitizer was not found, neither in the wheel {_DISTRIBUTION!r} nor on PATH. Run the session "
-            "through scripts/nox, or 'uv sync --locked --group test'"
-        )
-    return Sanitizer(Path(os.path.realpath(on_path)), None, f"PATH, {_version(Path(on_path))}")
+    if on_path is not None:
+        yield Sanitizer(Path(os.path.realpath(on_path)), None, f"PATH, {_version(Path(on_path))}")
+    if _TOOLKIT.is_file():
+        yield Sanitizer(_TOOLKIT.resolve(), None, f"CUDA toolkit, {_version(_TOOLKIT)}")
+
+
+def find(scratch: Path) -> Sanitizer:
+    """The first compute-sanitizer that starts programs; ``scratch`` is a folder that must outlive it.
+
+    Each is tried, because some can't: the wheel of 12.9.79 lacks the helper ``TreeLauncherSubreaper``, without which
+    its launcher starts nothing. Raises EvidenceError when none works.
+    """
+    tried = []
+    for candidate in _candidates(scratch):
+        if candidate.starts_programs():
+            return candidate
+        tried.append(candidate.source)
+    raise EvidenceError(
+        f"no working compute-sanitizer: tried {'; '.join(tried) or 'none, as none was found'}; want one that starts a "
+        "program. Install NVIDIA's package cuda-sanitizer-12-9, or another of CUDA 12, and put it on PATH"
+    )

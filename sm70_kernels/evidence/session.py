@@ -114,7 +114,6 @@ def _build(folder: RunFolder, options: Options) -> None:
 def _test(folder: RunFolder, options: Options) -> None:
     """All tests, or those that the command line names."""
     arguments = list(options.pytest_arguments)
-    folder.update(narrowed=selection.narrows(arguments, ROOT))
     if not selection.paths(arguments, ROOT):
         arguments.append("tests")
     exit_code = processes.run(_pytest(folder, "test", options, arguments, schema.JUNIT), cwd=ROOT)
@@ -178,7 +177,12 @@ def _memcheck(folder: RunFolder, options: Options) -> None:
         folder.finish("fail" if options.require_gpu else "not_run", lacking)
         return
     with tempfile.TemporaryDirectory(prefix="sm70-kernels-") as scratch:
-        checker = sanitizer.find(Path(scratch))
+        try:
+            checker = sanitizer.find(Path(scratch))
+        except schema.EvidenceError as error:
+            schema.write(folder.path / schema.ENVIRONMENT, environment.collect(loaded=False))
+            folder.finish("fail", str(error))
+            return
         folder.update(sanitizer=checker.source)
         pairs = [_sweep(tool, checker, folder, options) for tool in memcheck.TOOLS]
     seen = [observed for _, observed in pairs if observed is not None]
@@ -204,7 +208,7 @@ _BODIES: dict[schema.SessionName, Callable[[RunFolder, Options], None]] = {
 
 def run(session: schema.SessionName, options: Options, command: list[str]) -> int:
     """Run a session and return its exit code. Raises EvidenceError when it is refused before it starts."""
-    _variables.check_names()
+    _variables.check()
     validation: dict[str, schema.Validation] = {}
     if session != "build":
         build = built.require_current(ROOT)
@@ -218,7 +222,10 @@ def run(session: schema.SessionName, options: Options, command: list[str]) -> in
             )
     try:
         with recorded(session, command, options.results, ROOT) as folder:
-            folder.update(validation=validation)
+            if session != "build":
+                folder.update(
+                    validation=validation, narrowed=selection.narrows(options.pytest_arguments, ROOT, session)
+                )
             _BODIES[session](folder, options)
     except KeyboardInterrupt:
         print(f"{session}: interrupted", file=sys.stderr)

@@ -8,7 +8,5 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-__all__ = sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
-
-for _name in __all__:
-    importlib.import_module(f"{__name__}.{_name}")
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

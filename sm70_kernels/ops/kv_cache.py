@@ -156,11 +156,9 @@ def gather_paged_kv(
     return k_out, v_out
 
 
-@torch.library.register_fake("sm70_kernels::write_paged_kv")
-def _write_paged_kv_fake(*_arguments: object, **_named: object) -> None:
-    """The operator returns nothing: its effect is on its arguments."""
+def _fake(*_arguments: object, **_named: object) -> None:
+    """The operators return nothing: their effect is on their arguments."""
 
 
-@torch.library.register_fake("sm70_kernels::gather_paged_kv")
-def _gather_paged_kv_fake(*_arguments: object, **_named: object) -> None:
-    """The operator returns nothing: its effect is on its arguments."""
+for _name in ("write_paged_kv", "gather_paged_kv"):
+    torch.library.register_fake(f"sm70_kernels::{_name}", _fake)

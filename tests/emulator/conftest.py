@@ -1,4 +1,4 @@
-"""Fixtures of the emulator's tests: a module compiled from one of the .cu files here, and launches with numpy buffers."""
+"""Fixtures of the emulator's tests."""
 
 from __future__ import annotations
 

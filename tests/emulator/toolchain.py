@@ -62,7 +62,9 @@ def to_ptx(source: str) -> bytes:
 def to_cubin(ptx: bytes, folder: Path, name: str) -> bytes:
     ptx_file, cubin_file = folder / f"{name}.ptx", folder / f"{name}.cubin"
     ptx_file.write_bytes(ptx)
-    subprocess.run([tool("ptxas"), "-arch=sm_70", "-lineinfo", "-o", cubin_file, ptx_file], check=True, capture_output=True)
+    subprocess.run(
+        [tool("ptxas"), "-arch=sm_70", "-lineinfo", "-o", cubin_file, ptx_file], check=True, capture_output=True
+    )
     return cubin_file.read_bytes()
 
 

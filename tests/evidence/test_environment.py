@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Tree  # type: ignore[import-not-found]
+from small_checkout import Tree
 
 from sm70_kernels.evidence import environment, gpu, places, schema
 

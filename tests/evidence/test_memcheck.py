@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 from pathlib import Path
 
 import pytest
@@ -92,30 +91,49 @@ def test_the_canary_refuses_an_unknown_fault(capsys: pytest.CaptureFixture[str])
     assert "want one of out_of_bounds" in capsys.readouterr().err
 
 
-def _no_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+def launcher(path: Path, *, works: bool) -> Path:
+    """A compute-sanitizer that starts its program, or, as one without its helpers does, only says so."""
+    path.mkdir()
+    tool = path / "compute-sanitizer"
+    start = 'shift; exec "$@"' if works else "exit 0"
+    tool.write_text(f'#!/bin/sh\nif [ "$1" = --version ]; then echo Version 2025.4.0.0; exit; fi\n{start}\n')
+    tool.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the wheel nor a toolkit."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(sanitizer, "_TOOLKIT", Path("/nonexistent"))
 
 
-def test_the_wheels_launcher_is_made_executable(tmp_path: Path) -> None:
-    if importlib.util.find_spec("nvidia.cuda_sanitizer_api") is None:
-        pytest.skip("the wheel nvidia-cuda-sanitizer-api-cu12 is not installed")
-    found = sanitizer.find(tmp_path)
-    assert found.source.startswith("wheel nvidia-cuda-sanitizer-api-cu12, 2025.")
-    assert found.injection is not None
-    assert (found.injection / "libsanitizer-collection.so").is_file()
-
-
-def test_a_sanitizer_on_the_path_is_the_second_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    launcher = tmp_path / "compute-sanitizer"
-    launcher.write_text("#!/bin/sh\necho Version 2025.4.0.0\n")
-    launcher.chmod(0o755)
-    _no_wheel(monkeypatch)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+@pytest.mark.usefixtures("no_other")
+def test_a_sanitizer_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(launcher(tmp_path / "works", works=True)))
     assert sanitizer.find(tmp_path).source == "PATH, 2025.4.0.0"
 
 
-def test_no_sanitizer_is_an_error_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _no_wheel(monkeypatch)
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(schema.EvidenceError, match="uv sync --locked --group test"):
+@pytest.mark.usefixtures("no_other")
+def test_a_sanitizer_that_starts_nothing_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(launcher(tmp_path / "broken", works=False)))
+    toolkit = launcher(tmp_path / "toolkit", works=True) / "compute-sanitizer"
+    monkeypatch.setattr(sanitizer, "_TOOLKIT", toolkit)
+    assert sanitizer.find(tmp_path).source == "CUDA toolkit, 2025.4.0.0"
+
+
+@pytest.mark.usefixtures("no_other")
+def test_no_working_sanitizer_is_an_error_that_names_what_was_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(launcher(tmp_path / "broken", works=False)))
+    with pytest.raises(schema.EvidenceError, match=r"tried PATH, 2025\.4\.0\.0; want one that starts"):
         sanitizer.find(tmp_path)
+
+
+def test_the_wheels_launcher_is_found_and_executable(tmp_path: Path) -> None:
+    found = next(sanitizer._candidates(tmp_path), None)
+    if found is None or found.injection is None:
+        pytest.skip("the wheel nvidia-cuda-sanitizer-api-cu12 is not installed")
+    assert found.source.startswith("wheel nvidia-cuda-sanitizer-api-cu12, 2025.")
+    assert (found.injection / "libsanitizer-collection.so").is_file()

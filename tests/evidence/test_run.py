@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from conftest import Tree  # type: ignore[import-not-found]
+from small_checkout import Tree
 
 from sm70_kernels.evidence import run, schema
 
@@ -84,7 +84,7 @@ def _wait(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_leaves_a_folder_that_says_so(tree: Tree, number: signal.Signals) -> None:
     tree.write(
         "tests/test_slow.py",

@@ -25,7 +25,9 @@ def poison(tensor: Tensor, kv_format: str) -> None:
 LAYOUTS = ("contiguous", "head_major", "unbind", "token_stride_264", "padded", "offset_1", "offset_8")
 
 
-def make_cache(layout: str, shape: tuple[int, int, int, int], kv_format: str, device: torch.device) -> tuple[Tensor, Tensor]:
+def make_cache(
+    layout: str, shape: tuple[int, int, int, int], kv_format: str, device: torch.device
+) -> tuple[Tensor, Tensor]:
     """Key and value cache ``[pages, page, Hkv, D]`` of a layout, poisoned, the memory between elements included."""
     pages, page, heads, dim = shape
     dtype = storage_dtype(kv_format)
@@ -68,7 +70,14 @@ class Rows:
 
 
 def make_rows(
-    lengths: list[int], page: int, pages: int, device: torch.device, *, max_tokens: int, seed: int = 0, order: str = "random"
+    lengths: list[int],
+    page: int,
+    pages: int,
+    device: torch.device,
+    *,
+    max_tokens: int,
+    seed: int = 0,
+    order: str = "random",
 ) -> Rows:
     """A block table for rows of these lengths. ``order``: random, ascending or descending pages."""
     generator = torch.Generator().manual_seed(seed)

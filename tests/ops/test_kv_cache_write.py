@@ -9,9 +9,12 @@ from torch import Tensor
 from sm70_kernels import reference
 from sm70_kernels.ops import kv_cache
 from sm70_kernels.reference.compare import compare_bitwise
-from tests.ops.kv_cases import FORMATS, LAYOUTS, make_cache
+from tests.ops.kv_cases import FORMATS, LAYOUTS, canonical_nan, make_cache
 
 SCALES = [1.0, 0.0123, 448.0, 1 / 448, 3.0, 2.0**-61, 2.0**61, 1.1754944e-38, 3.4e38, 1e-45]
+
+#: Scales whose split reciprocal would round some FP16 input to the wrong side of a boundary (write_scale.h).
+NOT_SPLIT = [1.7898305654525757, 1.0302332639694214]
 
 
 def check_write(
@@ -27,9 +30,10 @@ def check_write(
     reference.paged.write_paged_kv(k.cpu(), v.cpu(), *expected, slots.cpu(), *scales, kv_format)
     kv_cache.write_paged_kv(k, v, *caches, slots, *scales, kv_format=kv_format)
     for got, want, name in zip(caches, expected, ("key_cache", "value_cache"), strict=True):
-        if kv_format == "fp16":  # NaN stays NaN; its payload is no part of the contract
-            got, want = (torch.where(t.isnan(), torch.full_like(t, float("nan")), t) for t in (got.cpu(), want))
-        compare_bitwise(got.cpu(), want, name)
+        if kv_format == "fp16":
+            compare_bitwise(canonical_nan(got.cpu()), canonical_nan(want), name)
+        else:
+            compare_bitwise(got.cpu(), want, name)
 
 
 def all_halves(device: torch.device) -> Tensor:
@@ -53,11 +57,26 @@ def test_division_is_correctly_rounded_for_many_scales(device: torch.device) -> 
     generator = torch.Generator().manual_seed(11)
     scales = [float(s) for s in torch.exp2(torch.rand(24, generator=generator) * 40 - 20).float()]
     scales += [float(torch.nextafter(torch.tensor(2.0**e), torch.tensor(d))) for e in (-3, 0, 5) for d in (0.0, 99.0)]
+    scales += NOT_SPLIT
     k = all_halves(device)
     slots = torch.arange(256, device=device)
-    caches = make_cache("contiguous", (16, 16, 1, 256), "e4m3", device)
-    for scale in scales:
-        check_write(k, k, caches, slots, "e4m3", (scale, 1 / scale))
+    for kv_format in FORMATS:
+        caches = make_cache("contiguous", (16, 16, 1, 256), kv_format, device)
+        for scale in scales:
+            check_write(k, k, caches, slots, kv_format, (scale, 1 / scale))
+
+
+@pytest.mark.parametrize("kv_format", FORMATS)
+def test_device_scales_store_what_host_scales_do(device: torch.device, kv_format: str) -> None:
+    k = all_halves(device)
+    slots = torch.arange(256, device=device)
+    for scale in (0.37, 1.0, *NOT_SPLIT, 1e-38, 3e38):
+        host, on_device = (make_cache("contiguous", (16, 16, 1, 256), kv_format, device) for _ in range(2))
+        kv_cache.write_paged_kv(k, k, *host, slots, scale, 2.0, kv_format=kv_format)
+        tensors = [torch.tensor([value], device=device) for value in (scale, 2.0)]
+        kv_cache.write_paged_kv(k, k, *on_device, slots, *tensors, kv_format=kv_format)
+        for got, want in zip(on_device, host, strict=True):
+            compare_bitwise(got.cpu(), want.cpu(), f"scale {scale}")
 
 
 @pytest.mark.memcheck

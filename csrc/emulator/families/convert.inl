@@ -3,14 +3,13 @@
 
 enum class FloatType : uint8_t { F16, F32, F64 };
 
-SM70EMU_INLINE int float_registers(FloatType type) { return type == FloatType::F64 ? 2 : 1; }
+SM70EMU_INLINE int float_registers(FloatType type) {
+    return type == FloatType::F64 ? 2 : 1;
+}
 
 SM70EMU_INLINE double load_float(FloatType type, const uint32_t* row, const Source& s, int lane, bool ftz) {
     switch (type) {
-        case FloatType::F16: {
-            // A half source uses the sign treatment of a packed pair.
-            return half_arg(row, s, lane, 0);
-        }
+        case FloatType::F16: return half_at(row, s, lane, half_shift(s, 0));  // signs as of a packed pair
         case FloatType::F32: {
             const float x = float_in(row, s, lane);
             return ftz ? flush(x) : x;
@@ -21,7 +20,7 @@ SM70EMU_INLINE double load_float(FloatType type, const uint32_t* row, const Sour
 }
 
 SM70EMU_INLINE Source float_source(Binder& b, FloatType type) {
-    return type == FloatType::F64 ? b.double_precision() : type == FloatType::F16 ? b.half_pair() : b.floating();
+    return type == FloatType::F64 ? b.double_precision() : type == FloatType::F16 ? packed_halves(b) : b.floating();
 }
 
 void run_f2f_f16_f32(Core& core, const Instruction& in, uint32_t exec) {
@@ -84,7 +83,8 @@ struct IntegerType {
 
 /// The integer type among the modifiers; S32 if none.
 IntegerType take_integer_type(Binder& b) {
-    static const IntegerType types[] = {{8, false}, {8, true}, {16, false}, {16, true}, {32, false}, {32, true}, {64, false}, {64, true}};
+    static const IntegerType types[] = {{8, false},  {8, true},  {16, false}, {16, true},
+                                        {32, false}, {32, true}, {64, false}, {64, true}};
     return types[b.choose({"U8", "S8", "U16", "S16", "U32", "S32", "U64", "S64"}, 5)];
 }
 
@@ -138,8 +138,10 @@ void bind_f2i(Binder& b) {
     b.out.mode = uint8_t(int(mode) | (ftz ? 4 : 0) | (to.is_signed ? 8 : 0));
     b.out.width = to.bits;
     b.out.immediate = uint32_t(from);
-    if (to.bits == 32 && from == 1 && mode == Rounding::Zero) b.handler(pick<F2iTruncate, 2>(to.is_signed));
-    else b.handler(&run_f2i);
+    if (to.bits == 32 && from == 1 && mode == Rounding::Zero)
+        b.handler(pick<F2iTruncate, 2>(to.is_signed));
+    else
+        b.handler(&run_f2i);
 }
 
 // --- integer to float
@@ -190,7 +192,8 @@ Source integer_source(Binder& b, int bits, int64_t& part) {
     if (operand.kind != OperandKind::Register || suffixes.size() != 1) b.refuse("operand '" + operand.text + "'");
     const std::string& suffix = suffixes.front();
     const char kind = bits == 8 ? 'B' : bits == 16 ? 'H' : '\0';
-    if (suffix.size() != 2 || suffix[0] != kind || suffix[1] < '0' || suffix[1] > '3') b.refuse("operand '" + operand.text + "'");
+    if (suffix.size() != 2 || suffix[0] != kind || suffix[1] < '0' || suffix[1] > '3')
+        b.refuse("operand '" + operand.text + "'");
     part = suffix[1] - '0';
     b.next_any();
     Source source;
@@ -210,8 +213,10 @@ void bind_i2f(Binder& b) {
     b.out.mode = uint8_t(int(rounding) | (from.is_signed ? 8 : 0));
     b.out.width = from.bits;
     b.out.immediate = uint32_t(to);
-    if (from.bits == 32 && to == 1 && rounding == Rounding::Nearest) b.handler(pick<I2fNearest, 2>(from.is_signed));
-    else b.handler(&run_i2f);
+    if (from.bits == 32 && to == 1 && rounding == Rounding::Nearest)
+        b.handler(pick<I2fNearest, 2>(from.is_signed));
+    else
+        b.handler(&run_i2f);
 }
 
 /// I2I: saturating or wrapping change of width.
@@ -226,11 +231,13 @@ void run_i2i(Core& core, const Instruction& in, uint32_t exec) {
         const uint64_t magnitude = load_integer(a, in, l, negative);
         int64_t value = negative ? -int64_t(magnitude) : int64_t(magnitude);
         if (saturate) {
-            const int64_t high = (int64_t(1) << (to_signed ? to_bits - 1 : to_bits)) - 1, low = to_signed ? -high - 1 : 0;
+            const int64_t high = (int64_t(1) << (to_signed ? to_bits - 1 : to_bits)) - 1,
+                          low = to_signed ? -high - 1 : 0;
             value = value > high ? high : value < low ? low : value;
         } else {
             const int unused = 64 - to_bits;
-            value = to_signed ? int64_t(uint64_t(value) << unused) >> unused : int64_t(uint64_t(value) << unused >> unused);
+            value =
+                to_signed ? int64_t(uint64_t(value) << unused) >> unused : int64_t(uint64_t(value) << unused >> unused);
         }
         d[l] = uint32_t(value);
     }

@@ -10,8 +10,12 @@ struct DoubleArithmetic {
             if (!bit_of(exec, l)) continue;
             const double x = double_in(a, in.a, l), y = double_in(b, in.b, l), z = double_in(c, in.c, l);
             double r;
-            if (mode == Rounding::Nearest) r = Kind == 0 ? x + y : Kind == 1 ? x * y : __builtin_fma(x, y, z);
-            else r = Kind == 0 ? add_directed(x, y, mode) : Kind == 1 ? mul_directed(x, y, mode) : fma_directed(x, y, z, mode);
+            if (mode == Rounding::Nearest)
+                r = Kind == 0 ? x + y : Kind == 1 ? x * y : __builtin_fma(x, y, z);
+            else
+                r = Kind == 0   ? add_directed(x, y, mode)
+                    : Kind == 1 ? mul_directed(x, y, mode)
+                                : fma_directed(x, y, z, mode);
             const uint64_t bits = r == r ? as_bits(r) : kCanonicalNaN64;
             d[l] = uint32_t(bits);
             d[kLanes + l] = uint32_t(bits >> 32);
@@ -39,20 +43,22 @@ void run_dsetp(Core& core, const Instruction& in, uint32_t exec) {
     core.write_predicate(in.predicate1, combine(~result, with, in.mode), exec);
 }
 
-/// DSETP.MIN/.MAX: the first predicate says whether a is the result of the minimum or maximum, the second the reverse.
+/// DSETP.MIN/.MAX: the first predicate says that a is the result, the second that the result is a NaN (both are).
 template <int Maximum>
 struct DsetpExtremum {
     static void run(Core& core, const Instruction& in, uint32_t exec) {
         const uint32_t *a = core.row(in.a), *b = core.row(in.b);
-        uint32_t result = 0;
+        uint32_t choose_a = 0, both_nan = 0;
         for (int l = 0; l < kLanes; ++l) {
             const double x = double_in(a, in.a, l), y = double_in(b, in.b, l);
-            const bool choose_a = y != y || (Maximum ? x > y : x < y);
-            result |= uint32_t(choose_a) << l;
+            const bool x_negative = as_bits(x) >> 63;
+            const bool first = Maximum ? x > y || (x == y && !x_negative) : x < y || (x == y && x_negative);
+            choose_a |= uint32_t(y != y || first) << l;
+            both_nan |= uint32_t(x != x && y != y) << l;
         }
         const uint32_t with = core.predicate(in.p0);
-        core.write_predicate(in.predicate0, combine(result, with, in.mode), exec);
-        core.write_predicate(in.predicate1, combine(~result, with, in.mode), exec);
+        core.write_predicate(in.predicate0, combine(choose_a, with, in.mode), exec);
+        core.write_predicate(in.predicate1, combine(both_nan, with, in.mode), exec);
     }
 };
 
@@ -69,6 +75,8 @@ void bind_dsetp(Binder& b) {
 }
 
 constexpr Opcode kDoubleOpcodes[] = {
-    {"DADD", bind_double_arithmetic<0>}, {"DMUL", bind_double_arithmetic<1>}, {"DFMA", bind_double_arithmetic<2>},
+    {"DADD", bind_double_arithmetic<0>},
+    {"DMUL", bind_double_arithmetic<1>},
+    {"DFMA", bind_double_arithmetic<2>},
     {"DSETP", bind_dsetp},
 };

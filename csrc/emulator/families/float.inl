@@ -1,4 +1,4 @@
-// Single precision: arithmetic, comparison, selection, special functions.
+// Single precision: arithmetic, comparison, selection.
 
 enum FloatMode : int { kFtz = 1, kSaturate = 2 };
 
@@ -29,9 +29,8 @@ template <int Mode>
 struct Fadd {
     static void run(Core& core, const Instruction& in, uint32_t exec) {
         const uint32_t *a = core.row(in.a), *b = core.row(in.b);
-        write_lanes(core.destination(in.destination), exec, [&](int l) {
-            return float_out<Mode>(float_arg<Mode>(a, in.a, l) + float_arg<Mode>(b, in.b, l));
-        });
+        write_lanes(core.destination(in.destination), exec,
+                    [&](int l) { return float_out<Mode>(float_arg<Mode>(a, in.a, l) + float_arg<Mode>(b, in.b, l)); });
     }
 };
 
@@ -39,9 +38,8 @@ template <int Mode>
 struct Fmul {
     static void run(Core& core, const Instruction& in, uint32_t exec) {
         const uint32_t *a = core.row(in.a), *b = core.row(in.b);
-        write_lanes(core.destination(in.destination), exec, [&](int l) {
-            return float_out<Mode>(float_arg<Mode>(a, in.a, l) * float_arg<Mode>(b, in.b, l));
-        });
+        write_lanes(core.destination(in.destination), exec,
+                    [&](int l) { return float_out<Mode>(float_arg<Mode>(a, in.a, l) * float_arg<Mode>(b, in.b, l)); });
     }
 };
 
@@ -50,7 +48,8 @@ struct Ffma {
     static void run(Core& core, const Instruction& in, uint32_t exec) {
         const uint32_t *a = core.row(in.a), *b = core.row(in.b), *c = core.row(in.c);
         write_lanes(core.destination(in.destination), exec, [&](int l) {
-            return float_out<Mode>(__builtin_fmaf(float_arg<Mode>(a, in.a, l), float_arg<Mode>(b, in.b, l), float_arg<Mode>(c, in.c, l)));
+            return float_out<Mode>(
+                __builtin_fmaf(float_arg<Mode>(a, in.a, l), float_arg<Mode>(b, in.b, l), float_arg<Mode>(c, in.c, l)));
         });
     }
 };
@@ -67,7 +66,9 @@ struct FloatDirected {
             if (!bit_of(exec, l)) continue;
             float x = float_in(a, in.a, l), y = float_in(b, in.b, l), z = float_in(c, in.c, l);
             if (ftz) x = flush(x), y = flush(y), z = flush(z);
-            float r = Kind == 0 ? add_directed(x, y, mode) : Kind == 1 ? mul_directed(x, y, mode) : fma_directed(x, y, z, mode);
+            float r = Kind == 0   ? add_directed(x, y, mode)
+                      : Kind == 1 ? mul_directed(x, y, mode)
+                                  : fma_directed(x, y, z, mode);
             if (ftz) r = flush(r);
             d[l] = saturate ? float_out<kSaturate>(r) : float_out<0>(r);
         }
@@ -95,7 +96,8 @@ void bind_float_arithmetic(Binder& b) {
 
 /// The set of outcomes that satisfy the comparison (see Isetp).
 SM70EMU_INLINE uint32_t take_float_comparison(Binder& b) {
-    return 1 + uint32_t(b.require({"LT", "EQ", "LE", "GT", "NE", "GE", "NUM", "NAN", "LTU", "EQU", "LEU", "GTU", "NEU", "GEU"}));
+    return 1 + uint32_t(b.require(
+                   {"LT", "EQ", "LE", "GT", "NE", "GE", "NUM", "NAN", "LTU", "EQU", "LEU", "GTU", "NEU", "GEU"}));
 }
 
 template <class Value>
@@ -112,7 +114,8 @@ template <int Mode>
 SM70EMU_INLINE uint32_t compare_lanes(Core& core, const Instruction& in) {
     const uint32_t *a = core.row(in.a), *b = core.row(in.b);
     const uint32_t accepted = in.width;
-    return lanes_where([&](int l) { return compare(accepted, float_arg<Mode>(a, in.a, l), float_arg<Mode>(b, in.b, l)); });
+    return lanes_where(
+        [&](int l) { return compare(accepted, float_arg<Mode>(a, in.a, l), float_arg<Mode>(b, in.b, l)); });
 }
 
 template <int Mode>
@@ -188,7 +191,8 @@ struct Fmnmx {
         write_lanes(core.destination(in.destination), exec, [&](int l) {
             const uint32_t x = as_bits(float_arg<Mode>(a, in.a, l)), y = as_bits(float_arg<Mode>(b, in.b, l));
             // Ordered as integers, -0 is below +0.
-            const auto kx = int32_t(x ^ (uint32_t(int32_t(x) >> 31) >> 1)), ky = int32_t(y ^ (uint32_t(int32_t(y) >> 31) >> 1));
+            const auto kx = int32_t(x ^ (uint32_t(int32_t(x) >> 31) >> 1)),
+                       ky = int32_t(y ^ (uint32_t(int32_t(y) >> 31) >> 1));
             const uint32_t ordered = (kx < ky) == bool(bit_of(want_min, l)) ? x : y;
             const bool x_nan = (x & 0x7fffffffu) > 0x7f800000u, y_nan = (y & 0x7fffffffu) > 0x7f800000u;
             const uint32_t number = x_nan ? y : ordered;
@@ -224,156 +228,6 @@ void bind_fchk(Binder& b) {
     b.out.a = b.floating();
     b.out.b = b.floating();
     b.handler(&run_fchk);
-}
-
-// --- special functions: computed in double, rounded once; inputs and results below the normal range are flushed
-
-/// 2^x for |x| < 1000 by a polynomial on [-1/2, 1/2] of the Taylor series in x ln 2; relative error below 1e-13.
-SM70EMU_INLINE double exp2_double(double x) {
-    const double shifter = 0x1.8p52;
-    const double biased = x + shifter;
-    const double n = biased - shifter;
-    const double t = (x - n) * 0.69314718055994530942;
-    double p = 1.0 / 479001600.0;
-    p = p * t + 1.0 / 39916800.0;
-    p = p * t + 1.0 / 3628800.0;
-    p = p * t + 1.0 / 362880.0;
-    p = p * t + 1.0 / 40320.0;
-    p = p * t + 1.0 / 5040.0;
-    p = p * t + 1.0 / 720.0;
-    p = p * t + 1.0 / 120.0;
-    p = p * t + 1.0 / 24.0;
-    p = p * t + 1.0 / 6.0;
-    p = p * t + 0.5;
-    p = p * t + 1.0;
-    p = p * t + 1.0;
-    // The low bits of the biased sum are n in two's complement.
-    const uint64_t scale = (as_bits(biased) + 1023) << 52;
-    return p * as_double(scale);
-}
-
-/// log2 of a positive normal float.
-SM70EMU_INLINE double log2_double(float x) {
-    uint32_t bits = as_bits(x);
-    // Mantissa in [sqrt(1/2), sqrt(2)), so that log2 near 1 keeps its relative accuracy.
-    const auto exponent = int32_t(bits - 0x3f3504f3u) >> 23;
-    bits -= uint32_t(exponent) << 23;
-    const double m = as_float(bits);
-    const double s = (m - 1.0) / (m + 1.0), s2 = s * s;  // ln m = 2 atanh(s), |s| < 0.172
-    double p = 1.0 / 17.0;
-    p = p * s2 + 1.0 / 15.0;
-    p = p * s2 + 1.0 / 13.0;
-    p = p * s2 + 1.0 / 11.0;
-    p = p * s2 + 1.0 / 9.0;
-    p = p * s2 + 1.0 / 7.0;
-    p = p * s2 + 1.0 / 5.0;
-    p = p * s2 + 1.0 / 3.0;
-    p = p * s2 + 1.0;
-    return double(exponent) + 2.0 * 1.4426950408889634074 * s * p;
-}
-
-/// sin(2 pi t) and cos(2 pi t), |t| <= 1/8, by their series.
-SM70EMU_INLINE double sin_turn(double t) {
-    const double x = t * 6.28318530717958647693, x2 = x * x;
-    double p = 1.0 / 6227020800.0;
-    p = p * x2 - 1.0 / 39916800.0;
-    p = p * x2 + 1.0 / 362880.0;
-    p = p * x2 - 1.0 / 5040.0;
-    p = p * x2 + 1.0 / 120.0;
-    p = p * x2 - 1.0 / 6.0;
-    p = p * x2 + 1.0;
-    return p * x;
-}
-SM70EMU_INLINE double cos_turn(double t) {
-    const double x = t * 6.28318530717958647693, x2 = x * x;
-    double p = -1.0 / 87178291200.0;
-    p = p * x2 + 1.0 / 479001600.0;
-    p = p * x2 - 1.0 / 3628800.0;
-    p = p * x2 + 1.0 / 40320.0;
-    p = p * x2 - 1.0 / 720.0;
-    p = p * x2 + 1.0 / 24.0;
-    p = p * x2 - 0.5;
-    return p * x2 + 1.0;
-}
-
-/// Sine (or cosine) of 2 pi x.
-SM70EMU_INLINE float turn_function(float x, bool cosine) {
-    if (!(__builtin_fabsf(x) < 0x1p24f)) return x - x;  // infinities give NaN; larger arguments are whole turns
-    const double turns = double(x);
-    const double shifter = 0x1.8p52;
-    const double quarters = turns * 4.0 + shifter;
-    const auto quadrant = uint32_t(as_bits(quarters)) + (cosine ? 1u : 0u);
-    const double rest = turns - (quarters - shifter) * 0.25;
-    const double value = quadrant & 1 ? cos_turn(rest) : sin_turn(rest);
-    return float(quadrant & 2 ? -value : value);
-}
-
-enum Special : int { kCos, kSin, kEx2, kLg2, kRcp, kRsq, kSqrt, kSpecials };
-
-template <int Function>
-SM70EMU_INLINE float special_function(float x) {
-    const float magnitude = __builtin_fabsf(x);
-    if constexpr (Function == kCos) return turn_function(x, true);
-    if constexpr (Function == kSin) return turn_function(x, false);
-    if constexpr (Function == kEx2) {
-        const float clamped = x < -200.0f ? -200.0f : x > 200.0f ? 200.0f : x;
-        const float r = float(exp2_double(clamped == clamped ? clamped : 0.0f));
-        return x == x ? flush(r) : x;
-    }
-    if constexpr (Function == kLg2) {
-        const float r = float(log2_double(x));
-        return x > 0 ? (magnitude == __builtin_inff() ? x : r) : magnitude == 0 ? -__builtin_inff() : as_float(kCanonicalNaN32);
-    }
-    if constexpr (Function == kRcp) return flush(float(1.0 / double(x)));
-    if constexpr (Function == kRsq) {
-        const float r = float(1.0 / __builtin_sqrt(double(magnitude)));
-        return x < 0 ? as_float(kCanonicalNaN32) : as_float(as_bits(r) | (as_bits(x) & 0x80000000u));
-    }
-    if constexpr (Function == kSqrt) {
-        const float r = float(__builtin_sqrt(double(magnitude)));
-        return x < 0 ? as_float(kCanonicalNaN32) : as_float(as_bits(r) | (as_bits(x) & 0x80000000u));
-    }
-}
-
-template <int Function>
-struct Mufu {
-    static void run(Core& core, const Instruction& in, uint32_t exec) {
-        const uint32_t* a = core.row(in.a);
-        write_lanes(core.destination(in.destination), exec, [&](int l) {
-            return float_out<0>(special_function<Function>(flush(float_in(a, in.a, l))));
-        });
-    }
-};
-
-/// Upper word of 1/x or 1/sqrt(x) for a double whose upper word is given: the seed of double-precision division.
-template <int SquareRoot>
-struct Mufu64 {
-    static void run(Core& core, const Instruction& in, uint32_t exec) {
-        const uint32_t* a = core.row(in.a);
-        uint32_t* d = core.destination(in.destination);
-        for (int l = 0; l < kLanes; ++l) {
-            if (!bit_of(exec, l)) continue;
-            double x = as_double(uint64_t((a[l] & in.a.keep) ^ in.a.flip) << 32);
-            if (__builtin_fabs(x) < 0x1p-1022) x = x * 0.0;
-            double r = SquareRoot ? 1.0 / __builtin_sqrt(x) : 1.0 / x;
-            if (__builtin_fabs(r) < 0x1p-1022) r = r * 0.0;
-            d[l] = r == r ? uint32_t(as_bits(r) >> 32) : 0x7fffffffu;
-        }
-    }
-};
-
-void bind_mufu(Binder& b) {
-    const int wide = b.choose({"RCP64H", "RSQ64H"});
-    if (wide >= 0) {
-        b.out.destination = b.destination();
-        b.out.a = b.floating();
-        b.handler(pick<Mufu64, 2>(wide));
-        return;
-    }
-    const int function = b.require({"COS", "SIN", "EX2", "LG2", "RCP", "RSQ", "SQRT"});
-    b.out.destination = b.destination();
-    b.out.a = b.floating();
-    b.handler(pick<Mufu, kSpecials>(function));
 }
 
 // --- rounding to an integral value, kept as a float (or double)
@@ -413,7 +267,13 @@ void bind_frnd(Binder& b) {
 }
 
 constexpr Opcode kFloatOpcodes[] = {
-    {"FADD", bind_float_arithmetic<Fadd, 0>}, {"FMUL", bind_float_arithmetic<Fmul, 1>},
-    {"FFMA", bind_float_arithmetic<Ffma, 2>}, {"FSETP", bind_fsetp}, {"FSET", bind_fset}, {"FSEL", bind_fsel},
-    {"FMNMX", bind_fmnmx}, {"FCHK", bind_fchk}, {"MUFU", bind_mufu}, {"FRND", bind_frnd},
+    {"FADD", bind_float_arithmetic<Fadd, 0>},
+    {"FMUL", bind_float_arithmetic<Fmul, 1>},
+    {"FFMA", bind_float_arithmetic<Ffma, 2>},
+    {"FSETP", bind_fsetp},
+    {"FSET", bind_fset},
+    {"FSEL", bind_fsel},
+    {"FMNMX", bind_fmnmx},
+    {"FCHK", bind_fchk},
+    {"FRND", bind_frnd},
 };

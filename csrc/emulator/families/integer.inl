@@ -1,4 +1,4 @@
-// Integer arithmetic, shifts, logic and bit operations.
+// Integer arithmetic and comparison.
 
 // --- IADD3: sum of three with up to two carries in and out. A negated source enters as its complement plus one.
 
@@ -16,7 +16,8 @@ struct Iadd3 {
         const uint32_t carry0 = Extended ? core.predicate(in.p0) : 0, carry1 = Extended ? core.predicate(in.p1) : 0;
         alignas(64) uint32_t carries[kLanes], sums[kLanes];
         each_lane([&](int l) {
-            const uint64_t sum = uint64_t(a[l] ^ fa) + (b[l] ^ fb) + (c[l] ^ fc) + in.immediate + bit_of(carry0, l) + bit_of(carry1, l);
+            const uint64_t sum =
+                uint64_t(a[l] ^ fa) + (b[l] ^ fb) + (c[l] ^ fc) + in.immediate + bit_of(carry0, l) + bit_of(carry1, l);
             sums[l] = uint32_t(sum);
             carries[l] = uint32_t(sum >> 32);
         });
@@ -59,7 +60,8 @@ struct Imad {
             write_lanes(d, exec, [&](int l) { return a[l] * b[l] + (c[l] ^ fc) + bit_of(carry, l); });
         } else if constexpr (Kind == 2 || Kind == 3) {  // .HI, .HI.U32
             write_lanes(d, exec, [&](int l) {
-                const uint64_t product = Kind == 2 ? uint64_t(int64_t(int32_t(a[l])) * int32_t(b[l])) : uint64_t(a[l]) * b[l];
+                const uint64_t product =
+                    Kind == 2 ? uint64_t(int64_t(int32_t(a[l])) * int32_t(b[l])) : uint64_t(a[l]) * b[l];
                 return uint32_t(product >> 32) + ((c[l] ^ fc) - fc);
             });
         } else if constexpr (Kind == 6) {  // a plain move
@@ -67,7 +69,8 @@ struct Imad {
         } else {  // .WIDE, .WIDE.U32
             const uint64_t flip = fc ? ~uint64_t(0) : 0;
             write_lanes64(d, exec, [&](int l) {
-                const uint64_t product = Kind == 4 ? uint64_t(int64_t(int32_t(a[l])) * int32_t(b[l])) : uint64_t(a[l]) * b[l];
+                const uint64_t product =
+                    Kind == 4 ? uint64_t(int64_t(int32_t(a[l])) * int32_t(b[l])) : uint64_t(a[l]) * b[l];
                 return product + ((join(c, l) ^ flip) - flip);
             });
         }
@@ -108,8 +111,10 @@ void bind_imad(Binder& b) {
     b.out.a = plain_low ? b.integer() : b.bits();
     b.out.b = plain_low ? b.integer() : b.bits();
     b.out.c = b.source(extended && !wide ? SourceKind::Inverted : SourceKind::Integer, wide ? 2 : 1);
-    if (extended) b.out.p0 = b.predicate_source();
-    else b.out.p0 = {kPredicateTrue, true};
+    if (extended)
+        b.out.p0 = b.predicate_source();
+    else
+        b.out.p0 = {kPredicateTrue, true};
     if (wide && (carry_out || extended)) {
         if (b.out.c.flip) b.refuse("negated addend with carry");
         b.handler(is_unsigned ? &ImadWideCarry<0>::run : &ImadWideCarry<1>::run);
@@ -118,7 +123,8 @@ void bind_imad(Binder& b) {
     if (high && extended) b.refuse("IMAD.HI.X");
     int kind = wide ? (is_unsigned ? 5 : 4) : high ? (is_unsigned ? 3 : 2) : extended ? 1 : 0;
     // IMAD.MOV R, RZ, RZ, x is what the compiler uses as a move.
-    if (kind == 0 && disguise == 0 && b.out.a.space == 1 && b.out.a.row == 0 && b.out.b.space == 1 && b.out.b.row == 0) kind = 6;
+    if (kind == 0 && disguise == 0 && b.out.a.space == 1 && b.out.a.row == 0 && b.out.b.space == 1 && b.out.b.row == 0)
+        kind = 6;
     b.handler(pick<Imad, 7>(kind));
 }
 
@@ -205,7 +211,8 @@ void bind_sel(Binder& b) {
     b.handler(&run_sel);
 }
 
-// --- LEA: (a << s) + b; .HI takes the upper word of the 64-bit c:a shifted
+// --- LEA: (a << s) + b; .HI takes the upper word of the 64-bit c:a shifted. A negated term enters after the shift, as
+// its complement plus one, so that the carry is that of a subtraction.
 
 template <int Mode>  // 1 high word, 2 extended, 4 sign-extended a
 struct Lea {
@@ -216,9 +223,10 @@ struct Lea {
         const uint32_t carry_in = (Mode & 2) ? core.predicate(in.p0) : 0;
         alignas(64) uint32_t sums[kLanes], carries[kLanes];
         each_lane([&](int l) {
-            uint64_t wide = Mode & 4 ? uint64_t(int64_t(int32_t(a[l]))) : Mode & 1 ? uint64_t(c[l]) << 32 | a[l] : a[l];
-            if (fa) wide = 0 - wide;
-            const uint32_t part = uint32_t((wide << shift) >> (Mode & 1 ? 32 : 0));
+            const uint64_t wide = Mode & 4   ? uint64_t(int64_t(int32_t(a[l])))
+                                  : Mode & 1 ? uint64_t(c[l]) << 32 | a[l]
+                                             : a[l];
+            const uint32_t part = uint32_t((wide << shift) >> (Mode & 1 ? 32 : 0)) ^ fa;
             const uint64_t sum = uint64_t(part) + (b[l] ^ fb) + in.immediate + bit_of(carry_in, l);
             sums[l] = uint32_t(sum);
             carries[l] = uint32_t(sum >> 32);
@@ -235,156 +243,16 @@ void bind_lea(Binder& b) {
     b.out.destination = b.destination();
     if (b.next_is(OperandKind::Predicate)) b.out.predicate0 = b.predicate_destination();
     b.out.a = b.integer();
-    if (b.out.a.flip && b.out.predicate0 != kPredicateSink) b.refuse("carry of a negated LEA index");
+    if (b.out.a.flip && high) b.refuse("negated index of LEA.HI");
     b.out.b = extended ? b.inverted() : b.integer();
-    if (b.out.b.flip && !extended) b.out.immediate = 1;
+    if (!extended) b.out.immediate = (b.out.a.flip ? 1 : 0) + (b.out.b.flip ? 1 : 0);
     b.out.c = high && !sign_extended ? b.bits() : b.zero();
     b.out.width = uint8_t(b.small_immediate(31));
     if (extended) b.out.p0 = b.predicate_source();
     b.handler(pick<Lea, 8>((high ? 1 : 0) | (extended ? 2 : 0) | (sign_extended ? 4 : 0)));
 }
 
-// --- logic
-
-/// The tables compilers use most; any other goes through the general form.
-constexpr int kCommonTables[] = {0xc0, 0xfc, 0x3c, 0xf8, 0x33, 0x80, 0x96, 0xfe, 0x0c, 0x30, 0xea, 0xca, 0xe2, 0xe4, 0xf4, 0xac};
-
-SM70EMU_INLINE uint32_t lop3(uint32_t table, uint32_t a, uint32_t b, uint32_t c) {
-    const auto term = [&](int bit) { return 0u - (table >> bit & 1); };
-    return (~a & ((~b & ((~c & term(0)) | (c & term(1)))) | (b & ((~c & term(2)) | (c & term(3)))))) |
-           (a & ((~b & ((~c & term(4)) | (c & term(5)))) | (b & ((~c & term(6)) | (c & term(7))))));
-}
-
-template <int Index>
-struct Lop3 {
-    static void run(Core& core, const Instruction& in, uint32_t exec) {
-        const uint32_t *a = core.row(in.a), *b = core.row(in.b), *c = core.row(in.c);
-        const uint32_t table = Index < int(std::size(kCommonTables)) ? uint32_t(kCommonTables[Index]) : in.immediate;
-        alignas(64) uint32_t result[kLanes];
-        each_lane([&](int l) { result[l] = lop3(table, a[l], b[l], c[l]); });
-        write_lanes(core.destination(in.destination), exec, [&](int l) { return result[l]; });
-        core.write_predicate(in.predicate0, pack_lanes(result), exec);
-    }
-};
-
-void bind_lop3(Binder& b) {
-    if (!b.take("LUT")) b.refuse("LOP3 without .LUT");
-    if (b.next_is(OperandKind::Predicate)) b.out.predicate0 = b.predicate_destination();
-    b.out.destination = b.destination();
-    b.out.a = b.bits();
-    b.out.b = b.bits();
-    b.out.c = b.bits();
-    b.out.immediate = b.small_immediate(255);
-    const PredicateSource with = b.predicate_source();
-    if (with.index != kPredicateTrue || !with.negated) b.refuse("LOP3 combined with a predicate");
-    int index = 0;
-    while (index < int(std::size(kCommonTables)) && kCommonTables[index] != int(b.out.immediate)) ++index;
-    b.handler(pick<Lop3, std::size(kCommonTables) + 1>(index));
-}
-
-// --- shifts
-
-template <int Mode>  // 1 right, 2 64-bit, 4 signed, 8 high word, 16 wrapping amount
-struct Shf {
-    static void run(Core& core, const Instruction& in, uint32_t exec) {
-        const uint32_t *low = core.row(in.a), *amount = core.row(in.b), *high = core.row(in.c);
-        constexpr uint32_t limit = Mode & 2 ? 64 : 32;
-        write_lanes(core.destination(in.destination), exec, [&](int l) {
-            const uint32_t s = Mode & 16 ? amount[l] & (limit - 1) : amount[l] < limit ? amount[l] : limit;
-            const uint64_t wide = uint64_t(high[l]) << 32 | low[l];
-            uint64_t r;
-            if (Mode & 1) {
-                if (Mode & 4) r = uint64_t(int64_t(wide) >> (s < 63 ? s : 63));
-                else r = s < 64 ? wide >> s : 0;
-            } else {
-                r = s < 64 ? wide << s : 0;
-            }
-            return uint32_t(Mode & 8 ? r >> 32 : r);
-        });
-    }
-};
-
-void bind_shf(Binder& b) {
-    const bool right = b.require({"L", "R"}) == 1;
-    const bool wraps = b.take("W");
-    const int type = b.require({"U32", "S32", "U64", "S64"});
-    const bool high = b.take("HI");
-    b.out.destination = b.destination();
-    b.out.a = b.bits();
-    b.out.b = b.bits();
-    b.out.c = b.bits();
-    b.handler(pick<Shf, 32>((right ? 1 : 0) | (type & 2) | (type & 1 ? 4 : 0) | (high ? 8 : 0) | (wraps ? 16 : 0)));
-}
-
-// --- bytes and bits
-
-void run_prmt(Core& core, const Instruction& in, uint32_t exec) {
-    const uint32_t *a = core.row(in.a), *selector = core.row(in.b), *c = core.row(in.c);
-    write_lanes(core.destination(in.destination), exec, [&](int l) {
-        const uint64_t bytes = uint64_t(c[l]) << 32 | a[l];
-        uint32_t r = 0;
-        for (int i = 0; i < 4; ++i) {
-            const uint32_t nibble = selector[l] >> (4 * i) & 0xf;
-            uint32_t byte = uint32_t(bytes >> (8 * (nibble & 7))) & 0xff;
-            byte = nibble & 8 ? (byte & 0x80 ? 0xff : 0) : byte;  // replicate the sign
-            r |= byte << (8 * i);
-        }
-        return r;
-    });
-}
-
-void bind_prmt(Binder& b) {
-    b.out.destination = b.destination();
-    b.out.a = b.bits();
-    b.out.b = b.bits();
-    b.out.c = b.bits();
-    b.handler(&run_prmt);
-}
-
-template <int Kind>
-struct Unary {
-    static uint32_t value(uint32_t x) {
-        if constexpr (Kind == 0) return uint32_t(__builtin_popcount(x));
-        if constexpr (Kind == 1 || Kind == 2) {  // position of the leading one; .SH counts from the top
-            if (x == 0) return ~0u;
-            const auto leading = uint32_t(__builtin_clz(x));
-            return Kind == 1 ? 31 - leading : leading;
-        }
-        if constexpr (Kind == 3 || Kind == 4) {  // signed: leading bit that differs from the sign
-            if (int32_t(x) < 0) x = ~x;
-            if (x == 0) return ~0u;
-            const auto leading = uint32_t(__builtin_clz(x));
-            return Kind == 3 ? 31 - leading : leading;
-        }
-        if constexpr (Kind == 5) {
-            x = (x >> 1 & 0x55555555u) | (x & 0x55555555u) << 1;
-            x = (x >> 2 & 0x33333333u) | (x & 0x33333333u) << 2;
-            x = (x >> 4 & 0x0f0f0f0fu) | (x & 0x0f0f0f0fu) << 4;
-            return __builtin_bswap32(x);
-        }
-        if constexpr (Kind == 6) return int32_t(x) < 0 ? 0u - x : x;
-        if constexpr (Kind == 7) return x;
-    }
-    static void run(Core& core, const Instruction& in, uint32_t exec) {
-        const uint32_t* a = core.row(in.a);
-        const uint32_t flip = in.a.flip;
-        write_lanes(core.destination(in.destination), exec, [&](int l) { return value(a[l] ^ flip); });
-    }
-};
-
-void bind_unary(Binder& b, int kind) {
-    b.out.destination = b.destination();
-    b.out.a = b.inverted();
-    b.handler(pick<Unary, 8>(kind));
-}
-void bind_popc(Binder& b) { bind_unary(b, 0); }
-void bind_flo(Binder& b) {
-    const bool is_unsigned = b.take("U32"), shift_amount = b.take("SH");
-    bind_unary(b, (is_unsigned ? 1 : 3) + (shift_amount ? 1 : 0));
-}
-void bind_brev(Binder& b) { bind_unary(b, 5); }
-void bind_iabs(Binder& b) { bind_unary(b, 6); }
-void bind_mov(Binder& b) { bind_unary(b, 7); }
+// --- dot products and differences
 
 template <int Signs>  // 1: a is signed, 2: b is signed
 void run_idp4(Core& core, const Instruction& in, uint32_t exec) {
@@ -433,8 +301,6 @@ void bind_vabsdiff(Binder& b) {
 }
 
 constexpr Opcode kIntegerOpcodes[] = {
-    {"IADD3", bind_iadd3}, {"IMAD", bind_imad}, {"ISETP", bind_isetp}, {"IMNMX", bind_imnmx}, {"SEL", bind_sel},
-    {"LEA", bind_lea},     {"LOP3", bind_lop3}, {"SHF", bind_shf},     {"PRMT", bind_prmt},   {"POPC", bind_popc},
-    {"FLO", bind_flo},     {"BREV", bind_brev}, {"IABS", bind_iabs},   {"MOV", bind_mov},     {"IDP", bind_idp},
-    {"VABSDIFF", bind_vabsdiff},
+    {"IADD3", bind_iadd3}, {"IMAD", bind_imad}, {"ISETP", bind_isetp}, {"IMNMX", bind_imnmx},
+    {"SEL", bind_sel},     {"LEA", bind_lea},   {"IDP", bind_idp},     {"VABSDIFF", bind_vabsdiff},
 };

@@ -61,12 +61,18 @@ SM70EMU_INLINE uint32_t lanes_where(Condition condition) {
     return pack_lanes(flags);
 }
 
-SM70EMU_INLINE uint32_t bit_of(uint32_t mask, int lane) { return mask >> lane & 1; }
+SM70EMU_INLINE uint32_t bit_of(uint32_t mask, int lane) {
+    return mask >> lane & 1;
+}
 
-SM70EMU_INLINE uint64_t join(const uint32_t* row, int lane) { return uint64_t(row[kLanes + lane]) << 32 | row[lane]; }
+SM70EMU_INLINE uint64_t join(const uint32_t* row, int lane) {
+    return uint64_t(row[kLanes + lane]) << 32 | row[lane];
+}
 
 /// Float source with its sign treatment.
-SM70EMU_INLINE float float_in(const uint32_t* row, const Source& s, int lane) { return as_float((row[lane] & s.keep) ^ s.flip); }
+SM70EMU_INLINE float float_in(const uint32_t* row, const Source& s, int lane) {
+    return as_float((row[lane] & s.keep) ^ s.flip);
+}
 
 /// Sign treatment of a double acts on its upper word.
 SM70EMU_INLINE double double_in(const uint32_t* row, const Source& s, int lane) {
@@ -75,7 +81,26 @@ SM70EMU_INLINE double double_in(const uint32_t* row, const Source& s, int lane) 
 }
 
 /// Integer source: flip of all ones means two's complement negation.
-SM70EMU_INLINE uint32_t int_in(const uint32_t* row, const Source& s, int lane) { return (row[lane] ^ s.flip) - s.flip; }
+SM70EMU_INLINE uint32_t int_in(const uint32_t* row, const Source& s, int lane) {
+    return (row[lane] ^ s.flip) - s.flip;
+}
+
+/// c ? x : y with both sides evaluated, in a form that always vectorises: a conditional expression on floats may not,
+/// because the compiler must not raise floating-point exceptions of a side that is not chosen.
+SM70EMU_INLINE uint32_t select(bool c, uint32_t x, uint32_t y) {
+    const uint32_t mask = 0u - uint32_t(c);
+    return (x & mask) | (y & ~mask);
+}
+SM70EMU_INLINE float select(bool c, float x, float y) {
+    return as_float(select(c, as_bits(x), as_bits(y)));
+}
+SM70EMU_INLINE uint64_t select(bool c, uint64_t x, uint64_t y) {
+    const uint64_t mask = uint64_t(0) - uint64_t(c);
+    return (x & mask) | (y & ~mask);
+}
+SM70EMU_INLINE double select(bool c, double x, double y) {
+    return as_double(select(c, as_bits(x), as_bits(y)));
+}
 
 /// Handlers of one operation for each value of a compile-time mode.
 template <template <int> class Operation, int... Modes>

@@ -40,6 +40,13 @@ __device__ __forceinline__ void dequantise(const uint32_t* stored, float scale, 
     }
 }
 
+// The scale in use. A device scale that is not positive and finite can't be refused by the host without a
+// synchronisation; it becomes NaN, so that every value made with it is NaN instead of quietly wrong.
+__device__ __forceinline__ float resolve(float host, const float* device) {
+    if (device == nullptr) return host;
+    return is_scale(*device) ? *device : __int_as_float(0x7fffffff);
+}
+
 // Address of the first element of a tile. `page` is the page of a paged tensor or the row of a contiguous one.
 template <typename Element>
 __device__ __forceinline__ Element* tile_base(const TokenTensor& tensor, int64_t page, int64_t token) {
@@ -102,8 +109,8 @@ __device__ __forceinline__ void gather_tile(const GatherParams& p, int32_t row, 
 
 template <typename Format, int kWidth>
 __device__ __forceinline__ void gather(const GatherParams& p) {
-    const float k_scale = read_scale(p.k_scale);
-    const float v_scale = read_scale(p.v_scale);
+    const float k_scale = resolve(p.k_scale, p.k_device_scale);
+    const float v_scale = resolve(p.v_scale, p.v_device_scale);
 
     // First tile of this block in the row at hand, as the rows' tiles are numbered through.
     uint32_t tile = blockIdx.x;

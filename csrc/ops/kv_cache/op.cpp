@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ops/kv_cache/params.h"
+#include "ops/kv_cache/write_scale.h"
 #include "runtime/launch.h"
 #include "runtime/operator.h"
 #include "runtime/tensor_checks.h"
@@ -102,20 +103,19 @@ void require_caches(const Argument& key, const Argument& value, const Format& fo
                         "Hkv and D of at least 1", "Allocate the cache with the model's shape");
     }
     if (key.tensor.size(2) * key.tensor.size(3) > kMaxInt32 / kTileTokens || key.tensor.size(0) > kMaxInt32) {
-        runtime::refuse(key.op, key.name, "pages, Hkv or D beyond 31 bits", "sizes below 2^31",
-                        "Split the cache");
+        runtime::refuse(key.op, key.name, "pages, Hkv or D beyond 31 bits", "sizes below 2^31", "Split the cache");
     }
 }
 
-Scale scale_of(const char* op, const char* name, double host, const std::optional<Tensor>& device) {
-    if (!device.has_value()) return {nullptr, runtime::require_scale(op, name, host)};
-    const Argument argument{op, name, *device};
-    runtime::require_dtype(argument, {ScalarType::Float});
-    if (device->numel() != 1) {
-        runtime::refuse(op, name, "a tensor of " + std::to_string(device->numel()) + " elements", "one element",
-                        "Pass one scale for the whole cache");
+// Address of a device scale, null without one; the host scale is what counts then.
+const float* device_scale(const std::optional<Argument>& scale) {
+    if (!scale.has_value()) return nullptr;
+    runtime::require_dtype(*scale, {ScalarType::Float});
+    if (scale->tensor.numel() != 1) {
+        runtime::refuse(scale->op, scale->name, "a tensor of " + std::to_string(scale->tensor.numel()) + " elements",
+                        "one element", "Pass one scale for the whole cache");
     }
-    return {static_cast<const float*>(device->data_ptr()), 0.0f};
+    return static_cast<const float*>(scale->tensor.data_ptr());
 }
 
 // The arguments that every call has, then the optional ones that this call has.
@@ -162,13 +162,14 @@ void write_paged_kv(const Tensor& k, const Tensor& v, const Tensor& key_cache, c
     }
     const int64_t slots = key_cache.size(0) * key_cache.size(1);
     if (slots > kMaxInt32) {
-        runtime::refuse(op, "key_cache", std::to_string(slots) + " token slots", "fewer than 2^31",
-                        "Split the cache");
+        runtime::refuse(op, "key_cache", std::to_string(slots) + " token slots", "fewer than 2^31", "Split the cache");
     }
 
     WriteParams params{};
-    params.k_scale = scale_of(op, "k_scale", k_scale, k_scale_tensor);
-    params.v_scale = scale_of(op, "v_scale", v_scale, v_scale_tensor);
+    params.k_device_scale = device_scale(k_scale_arg);
+    params.v_device_scale = device_scale(v_scale_arg);
+    params.k_scale = make_write_scale(runtime::require_scale(op, "k_scale", k_scale));
+    params.v_scale = make_write_scale(runtime::require_scale(op, "v_scale", v_scale));
     const int64_t heads = key_cache.size(2), head_dim = key_cache.size(3);
     const int64_t width = vector_width(format, head_dim, {&key_cache, &value_cache}, {&k, &v});
     params.k = token_tensor(k);
@@ -222,9 +223,8 @@ void gather_paged_kv(const Tensor& key_cache, const Tensor& value_cache, const T
     const auto v_scale_arg = optional_argument(op, "v_scale", v_scale_tensor);
     const auto out_table_arg = optional_argument(op, "out_block_table", out_block_table);
 
-    const auto& device = runtime::require_one_device(
-        present({&key_arg, &value_arg, &table_arg, &lens_arg, &k_arg, &v_arg},
-                {&k_scale_arg, &v_scale_arg, &out_table_arg}));
+    const auto& device = runtime::require_one_device(present(
+        {&key_arg, &value_arg, &table_arg, &lens_arg, &k_arg, &v_arg}, {&k_scale_arg, &v_scale_arg, &out_table_arg}));
     const Format format = require_format(op, kv_format);
     require_caches(key_arg, value_arg, format);
     const int64_t page = key_cache.size(1), heads = key_cache.size(2), head_dim = key_cache.size(3);
@@ -261,8 +261,10 @@ void gather_paged_kv(const Tensor& key_cache, const Tensor& value_cache, const T
     }
 
     GatherParams params{};
-    params.k_scale = scale_of(op, "k_scale", k_scale, k_scale_tensor);
-    params.v_scale = scale_of(op, "v_scale", v_scale, v_scale_tensor);
+    params.k_device_scale = device_scale(k_scale_arg);
+    params.v_device_scale = device_scale(v_scale_arg);
+    params.k_scale = runtime::require_scale(op, "k_scale", k_scale);
+    params.v_scale = runtime::require_scale(op, "v_scale", v_scale);
     const int64_t out_tokens = paged ? out_block_table->size(1) * out_page : out_page;
     const int64_t max_tokens = std::min(out_tokens, block_table.size(1) * page);
     if (out_tokens > kMaxInt32 - kTileTokens || batch > kMaxInt32 || k_out.size(0) > kMaxInt32) {
@@ -302,9 +304,9 @@ void gather_paged_kv(const Tensor& key_cache, const Tensor& value_cache, const T
     request.params = &params;
     request.params_bytes = sizeof(params);
     request.cuda_device = device.index;
-    request.buffers = {runtime::buffer_of(key_arg, false), runtime::buffer_of(value_arg, false),
+    request.buffers = {runtime::buffer_of(key_arg, false),   runtime::buffer_of(value_arg, false),
                        runtime::buffer_of(table_arg, false), runtime::buffer_of(lens_arg, false),
-                       runtime::buffer_of(k_arg, true), runtime::buffer_of(v_arg, true)};
+                       runtime::buffer_of(k_arg, true),      runtime::buffer_of(v_arg, true)};
     for (const auto* argument : {&k_scale_arg, &v_scale_arg, &out_table_arg}) {
         if (argument->has_value()) request.buffers.push_back(runtime::buffer_of(argument->value(), false));
     }

@@ -77,12 +77,4 @@ __device__ __forceinline__ Element* address(Element* base, const TokenTensor& te
     return base + place.token * tensor.token_stride + place.head * tensor.head_stride + place.element;
 }
 
-// The scale as the kernel uses it. A device scale that is not positive and finite can't be refused by the host
-// without a synchronisation; it becomes NaN, so that every value made with it is NaN instead of quietly wrong.
-__device__ __forceinline__ float read_scale(const Scale& scale) {
-    if (scale.device == nullptr) return scale.host;
-    const float value = *scale.device;
-    return value > 0.0f && value < __int_as_float(0x7f800000) ? value : __int_as_float(0x7fffffff);
-}
-
 }  // namespace sm70::kv_cache

@@ -5,114 +5,161 @@
 // and reciprocals are paid for once.
 //
 //   D256, Hkv 1, E4M3, a thread and token: 2 x 16 bytes read, 2 x 8 bytes written. Bound: DRAM, as long as an element
-//   costs few instructions: 9 with unit scale, 14 with another. The compiler's own division takes a trip to the XU and
-//   a branch an element.
+//   costs few instructions: 6 with unit scale, 11 or 14 with another, where the compiler's division alone takes a trip
+//   to the XU and a branch an element. 32 registers keep 8 blocks on an SM; with 40 and 6 blocks it was 10 % slower.
 #pragma once
 
 #include "ops/kv_cache/vector.cuh"
 
 namespace sm70::kv_cache {
 
-constexpr uint32_t kTokensInFlight = 2;
-static_assert(kPasses % kTokensInFlight == 0);
+// Three ways to divide FP16 values by a scale. What is stored is in each case what a correctly rounded FP32 quotient
+// rounds to. The sign of a zero may get lost, and infinity may give NaN.
+struct UnitScale {
+    static constexpr bool kUnit = true;
+    __device__ __forceinline__ explicit UnitScale(const WriteScale&) {}
+    __device__ __forceinline__ float divide(float value) const { return value; }
+    __device__ __forceinline__ bool invalid() const { return false; }
+};
 
-// Finite FP16 values divided by one positive scale, each quotient correctly rounded to FP32. The sign of a zero may get
-// lost, and an infinite or NaN value gives NaN or infinity: the caller treats signs and such values apart.
-class Divider {
-   public:
-    __device__ __forceinline__ explicit Divider(float scale)
-        : scale_(scale),
-          reciprocal_(__frcp_rn(scale)),
-          unit_(scale == 1.0f),
-          // Within these bounds no quotient, residual or reciprocal of an FP16 value leaves FP32's normal range.
-          in_range_(scale >= 0x1p-60f && scale <= 0x1p60f) {}
+class SplitScale {
+ public:
+    static constexpr bool kUnit = false;
+    __device__ __forceinline__ explicit SplitScale(const WriteScale& scale) : high_(scale.high), low_(scale.low) {}
+    __device__ __forceinline__ float divide(float value) const {
+        return __fmaf_rn(value, high_, __fmul_rn(value, low_));
+    }
+    __device__ __forceinline__ bool invalid() const { return false; }
 
-    __device__ __forceinline__ bool unit() const { return unit_; }
-    __device__ __forceinline__ bool invalid() const { return scale_ != scale_; }  // a bad device scale: read_scale()
+ private:
+    float high_, low_;
+};
 
-    __device__ __forceinline__ float operator()(float value) const {
-        if (unit_) return value;
-        if (!in_range_) return __fdiv_rn(value, scale_);
-        // Two steps of q += (x - q s) / s. The first leaves q within one unit of the quotient, and then the second is
-        // correctly rounded because the reciprocal is (Markstein, IBM J. Res. Dev. 34, 1990).
+class AnyScale {
+ public:
+    static constexpr bool kUnit = false;
+    __device__ __forceinline__ explicit AnyScale(const WriteScale& scale)
+        : scale_(scale.value), reciprocal_(scale.reciprocal) {}
+
+    // Two steps of q += (x - q s) / s. The first leaves q within one unit of the quotient, and then the second is
+    // correctly rounded because the reciprocal is (Markstein, IBM J. Res. Dev. 34, 1990).
+    __device__ __forceinline__ float divide(float value) const {
         const float q0 = __fmul_rn(value, reciprocal_);
         const float q1 = __fmaf_rn(__fmaf_rn(-q0, scale_, value), reciprocal_, q0);
         return __fmaf_rn(__fmaf_rn(-q1, scale_, value), reciprocal_, q1);
     }
+    __device__ __forceinline__ bool invalid() const { return scale_ != scale_; }  // NaN for a bad device scale
 
-   private:
+ private:
     float scale_, reciprocal_;
-    bool unit_, in_range_;
 };
 
-// Whether a vector holds an infinity or NaN: 0 x those is NaN, and stays it.
+// The scale in use: the host's as it came, or the device's, prepared the same way.
+__device__ __forceinline__ WriteScale resolve(const WriteScale& host, const float* device) {
+    if (device == nullptr) return host;
+    const float value = *device;
+    if (!is_scale(value)) return {__int_as_float(0x7fffffff), 0.0f, 0.0f, 0.0f};
+    const float clamped = clamp_scale(value);
+    return {clamped, __frcp_rn(clamped), 0.0f, 0.0f};
+}
+
+// Whether any half of a vector has magnitude bits of at least kLimit.
+template <uint32_t kLimit, int kWords>
+__device__ __forceinline__ bool any_reaches(const uint32_t (&halves)[kWords]) {
+    uint32_t carries = 0;
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) carries |= (halves[i] & 0x7fff7fffu) + (0x8000u - kLimit) * 0x00010001u;
+    return (carries & 0x80008000u) != 0;
+}
+
+// Whether a vector holds an infinity or NaN: 0 x those is NaN, and stays it. Cheaper than any_reaches().
 template <int kWords>
 __device__ __forceinline__ bool any_not_finite(const uint32_t (&halves)[kWords]) {
-    __half2 sum = __float2half2_rn(0.0f);
+    const __half2 zero = __float2half2_rn(0.0f);
+    __half2 sum = zero;
 #pragma unroll
-    for (int i = 0; i < kWords; ++i) sum = __hfma2(half2_from_bits(halves[i]), __float2half2_rn(0.0f), sum);
+    for (int i = 0; i < kWords; ++i) sum = __hfma2(half2_from_bits(halves[i]), zero, sum);
     return !__hbeq2(sum, sum);
 }
 
-template <typename Format, int kWidth>
-__device__ __forceinline__ void quantise(const uint32_t (&halves)[Vector<Format, kWidth>::kHalfWords],
-                                         const Divider& divide,
-                                         uint32_t (&stored)[Vector<Format, kWidth>::kStoredWords]) {
+constexpr uint32_t kInfinity = 0x7c00;  // as magnitude bits of a half
+constexpr uint32_t kFirstNan = 0x7c01;
+
+template <typename Format, int kWidth, typename Divider>
+__device__ __forceinline__ void quantise_fp8(const uint32_t (&halves)[Vector<Format, kWidth>::kHalfWords],
+                                             const Divider& divider,
+                                             uint32_t (&stored)[Vector<Format, kWidth>::kStoredWords]) {
     using V = Vector<Format, kWidth>;
-    constexpr bool kFp8 = sizeof(typename Format::Storage) == 1;
-    if constexpr (kFp8) {
+    const bool packed = Divider::kUnit && !any_reaches<Format::kPackedLimit>(halves);
 #pragma unroll
-        for (int i = 0; i < V::kStoredWords; ++i) {
-            const uint32_t low = halves[2 * i];
-            const uint32_t high = kWidth > 1 ? halves[2 * i + 1] : 0;
+    for (int i = 0; i < V::kStoredWords; ++i) {
+        const uint32_t low = halves[2 * i];
+        const uint32_t high = kWidth > 1 ? halves[2 * i + 1] : 0;
+        uint32_t magnitudes;
+        if (packed) {
+            magnitudes = encode4_packed<Format>(low, high);
+        } else {
             const float2 first = __half22float2(half2_from_bits(low));
             const float2 second = __half22float2(half2_from_bits(high));
-            const float quotients[4] = {divide(first.x), divide(first.y), divide(second.x), divide(second.y)};
-            stored[i] = store4<Format>(quotients, low, high);
+            // Infinity becomes NaN or stays, and is encoded as the format's largest either way.
+            const float quotients[4] = {divider.divide(first.x), divider.divide(first.y), divider.divide(second.x),
+                                        divider.divide(second.y)};
+            magnitudes = encode4<Format>(quotients);
         }
-    } else {
+        stored[i] = magnitudes | sign_bits(low, high);
+    }
+    if (packed || !(any_not_finite(halves) || divider.invalid())) return;
+#pragma unroll
+    for (int element = 0; element < kWidth; ++element) {
+        const uint32_t half = halves[element / 2] >> (element % 2 * 16);
+        if ((half & 0x7fffu) < kFirstNan && !divider.invalid()) continue;
+        const int shift = element % 4 * 8;
+        stored[element / 4] &= ~(0x7fu << shift);
+        stored[element / 4] |= Format::kNan << shift;
+    }
+}
+
+template <int kWidth, typename Divider>
+__device__ __forceinline__ void quantise_fp16(const uint32_t (&halves)[Vector<Fp16, kWidth>::kHalfWords],
+                                              const Divider& divider,
+                                              uint32_t (&stored)[Vector<Fp16, kWidth>::kStoredWords]) {
+    using V = Vector<Fp16, kWidth>;
+#pragma unroll
+    for (int i = 0; i < V::kStoredWords; ++i) stored[i] = halves[i];
+    if constexpr (!Divider::kUnit) {
 #pragma unroll
         for (int i = 0; i < V::kStoredWords; ++i) {
             const float2 value = __half22float2(half2_from_bits(halves[i]));
-            const uint32_t quotients = half2_bits(__floats2half2_rn(divide(value.x), divide(value.y)));
-            stored[i] = divide.unit() ? halves[i] : (quotients & 0x7fff7fffu) | (halves[i] & 0x80008000u);
+            const __half2 quotients = __floats2half2_rn(divider.divide(value.x), divider.divide(value.y));
+            stored[i] = (half2_bits(quotients) & 0x7fff7fffu) | (halves[i] & 0x80008000u);
         }
-    }
-    if (!any_not_finite(halves) && !divide.invalid()) return;
-    // Infinity came out right for FP8: the division turned it into NaN, and the encoder takes NaN for its largest
-    // value. NaN did not. In FP16 both stay what they were.
+        if (!any_not_finite(halves) && !divider.invalid()) return;
 #pragma unroll
-    for (int element = 0; element < kWidth; ++element) {
-        const uint32_t half = (halves[element / 2] >> (element % 2 * 16)) & 0xffffu;
-        if constexpr (kFp8) {
-            if ((half & 0x7fffu) <= 0x7c00u && !divide.invalid()) continue;
-            const int shift = element % 4 * 8;
-            stored[element / 4] &= ~(0xffu << shift);
-            stored[element / 4] |= (Format::kNan | ((half >> 8) & 0x80u)) << shift;
-        } else {
-            if ((half & 0x7c00u) != 0x7c00u && !divide.invalid()) continue;
+        for (int element = 0; element < kWidth; ++element) {  // infinity and NaN stay what they are
             const int shift = element % 2 * 16;
-            stored[element / 2] &= ~(0xffffu << shift);
-            stored[element / 2] |= (divide.invalid() ? 0x7fffu : half) << shift;
+            const uint32_t half = (halves[element / 2] >> shift) & 0x7fffu;
+            if (half < kInfinity && !divider.invalid()) continue;
+            stored[element / 2] &= ~(0x7fffu << shift);
+            stored[element / 2] |= (divider.invalid() ? 0x7fffu : half) << shift;
         }
     }
 }
 
-// One tensor pair, K or V, as a thread sees it: everything about its vector that does not depend on the token.
-template <typename Format, int kWidth>
+// K or V as a thread sees it: everything about its vector that does not depend on the token.
+template <typename Format, int kWidth, typename Divider>
 class Lane {
     using V = Vector<Format, kWidth>;
     using Storage = typename Format::Storage;
 
-   public:
-    __device__ __forceinline__ Lane(const TokenTensor& source, const TokenTensor& cache, const Scale& scale,
+ public:
+    __device__ __forceinline__ Lane(const TokenTensor& source, const TokenTensor& cache, const WriteScale& scale,
                                     uint32_t head, uint32_t element)
         : source_(static_cast<const uint16_t*>(source.data) + head * source.head_stride + element),
           source_stride_(source.token_stride),
           cache_(static_cast<Storage*>(cache.data) + head * cache.head_stride + element),
           page_stride_(cache.outer_stride),
           token_stride_(cache.token_stride),
-          divide_(read_scale(scale)) {}
+          divider_(scale) {}
 
     __device__ __forceinline__ void load(uint32_t token, uint32_t (&halves)[V::kHalfWords]) const {
         load_words<V::kHalfBytes>(source_ + token * source_stride_, halves);
@@ -121,21 +168,26 @@ class Lane {
     __device__ __forceinline__ void store(uint32_t page, uint32_t token_in_page,
                                           const uint32_t (&halves)[V::kHalfWords]) const {
         uint32_t stored[V::kStoredWords];
-        quantise<Format, kWidth>(halves, divide_, stored);
+        if constexpr (sizeof(Storage) == 1) {
+            quantise_fp8<Format, kWidth>(halves, divider_, stored);
+        } else {
+            quantise_fp16<kWidth>(halves, divider_, stored);
+        }
         store_words<V::kStoredBytes>(cache_ + page * page_stride_ + token_in_page * token_stride_, stored);
     }
 
-   private:
+ private:
     const uint16_t* source_;
     int64_t source_stride_;
     Storage* cache_;
     int64_t page_stride_, token_stride_;
-    Divider divide_;
+    Divider divider_;
 };
 
-template <typename Format, int kWidth>
-__device__ __forceinline__ void write(const WriteParams& p) {
-    using V = Vector<Format, kWidth>;
+template <typename Format, int kWidth, typename Divider>
+__device__ __forceinline__ void write_tokens(const WriteParams& p, const WriteScale& k_scale,
+                                             const WriteScale& v_scale) {
+    constexpr int kHalfWords = Vector<Format, kWidth>::kHalfWords;
     // Threads stand side by side along a token's vectors and, where a token has few, along tokens.
     const uint32_t first_token = p.lanes_per_token.divide(threadIdx.x);
     const uint32_t first_vector = p.lanes_per_token.remainder(threadIdx.x, first_token);
@@ -144,30 +196,39 @@ __device__ __forceinline__ void write(const WriteParams& p) {
     for (uint32_t vector = first_vector; vector < p.vectors_per_token; vector += p.lanes_per_token.divisor) {
         const uint32_t head = p.vectors_per_head.divide(vector);
         const uint32_t element = p.vectors_per_head.remainder(vector, head) * kWidth;
-        const Lane<Format, kWidth> k(p.k, p.key_cache, p.k_scale, head, element);
-        const Lane<Format, kWidth> v(p.v, p.value_cache, p.v_scale, head, element);
-        // Two tokens at a time: four loads in flight before the first is waited for.
-        for (uint32_t pass = 0; pass < kPasses; pass += kTokensInFlight) {
-            int64_t slot[kTokensInFlight];
-            uint32_t k_halves[kTokensInFlight][V::kHalfWords], v_halves[kTokensInFlight][V::kHalfWords];
-#pragma unroll
-            for (uint32_t i = 0; i < kTokensInFlight; ++i) {
-                const uint32_t token = begin + (pass + i) * p.tokens_per_pass;
-                slot[i] = token < p.tokens ? p.slot_mapping[token * p.slot_stride] : -1;
-                if (slot[i] == -1) continue;
-                if (slot[i] < 0 || slot[i] >= p.slots) __trap();
-                k.load(token, k_halves[i]);
-                v.load(token, v_halves[i]);
-            }
-#pragma unroll
-            for (uint32_t i = 0; i < kTokensInFlight; ++i) {
-                if (slot[i] == -1) continue;
-                const uint32_t page = p.page_tokens.divide(static_cast<uint32_t>(slot[i]));
-                const uint32_t token_in_page = p.page_tokens.remainder(static_cast<uint32_t>(slot[i]), page);
-                k.store(page, token_in_page, k_halves[i]);
-                v.store(page, token_in_page, v_halves[i]);
-            }
+        const Lane<Format, kWidth, Divider> k(p.k, p.key_cache, k_scale, head, element);
+        const Lane<Format, kWidth, Divider> v(p.v, p.value_cache, v_scale, head, element);
+
+#pragma unroll 1
+        for (uint32_t pass = 0; pass < kPasses; ++pass) {
+            const uint32_t token = begin + pass * p.tokens_per_pass;
+            if (token >= p.tokens) break;
+            // The vectors are loaded beside the slot, not after it: a skipped token's are valid memory too, and the
+            // latencies overlap.
+            uint32_t k_halves[kHalfWords], v_halves[kHalfWords];
+            const int64_t slot = p.slot_mapping[token * p.slot_stride];
+            k.load(token, k_halves);
+            v.load(token, v_halves);
+            if (slot == -1) continue;
+            if (slot < 0 || slot >= p.slots) __trap();
+            const uint32_t page = p.page_tokens.divide(static_cast<uint32_t>(slot));
+            const uint32_t token_in_page = p.page_tokens.remainder(static_cast<uint32_t>(slot), page);
+            k.store(page, token_in_page, k_halves);
+            v.store(page, token_in_page, v_halves);
         }
+    }
+}
+
+template <typename Format, int kWidth>
+__device__ __forceinline__ void write(const WriteParams& p) {
+    const bool on_host = p.k_device_scale == nullptr && p.v_device_scale == nullptr;
+    if (on_host && p.k_scale.value == 1.0f && p.v_scale.value == 1.0f) {
+        write_tokens<Format, kWidth, UnitScale>(p, p.k_scale, p.v_scale);
+    } else if (on_host && p.k_scale.high != 0.0f && p.v_scale.high != 0.0f) {
+        write_tokens<Format, kWidth, SplitScale>(p, p.k_scale, p.v_scale);
+    } else {
+        write_tokens<Format, kWidth, AnyScale>(p, resolve(p.k_scale, p.k_device_scale),
+                                               resolve(p.v_scale, p.v_device_scale));
     }
 }
 

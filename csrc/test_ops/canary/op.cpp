@@ -24,8 +24,8 @@ void canary(const Tensor& out, const std::string& fault) {
     runtime::require_dims(out_arg, 1, "[elements]");
     runtime::require_unit_last_stride(out_arg);
     if (out.size(0) < 1 || out.size(0) >= kThreads) {
-        runtime::refuse(op, "out", std::to_string(out.size(0)) + " elements",
-                        "1 to " + std::to_string(kThreads - 1), "Allocate fewer than the kernel has threads");
+        runtime::refuse(op, "out", std::to_string(out.size(0)) + " elements", "1 to " + std::to_string(kThreads - 1),
+                        "Allocate fewer than the kernel has threads");
     }
     const std::string kernel = "canary_" + fault;
     const Params params{static_cast<int32_t*>(out.data_ptr()), static_cast<int32_t>(out.size(0))};
@@ -44,5 +44,9 @@ void canary(const Tensor& out, const std::string& fault) {
 STABLE_TORCH_LIBRARY_FRAGMENT(sm70_kernels_test, m) {
     m.def("canary(Tensor(a!) out, str fault) -> ()");
 }
-STABLE_TORCH_LIBRARY_IMPL(sm70_kernels_test, CUDA, m) { m.impl("canary", TORCH_BOX(&sm70::canary::canary)); }
-STABLE_TORCH_LIBRARY_IMPL(sm70_kernels_test, CPU, m) { m.impl("canary", TORCH_BOX(&sm70::canary::canary)); }
+STABLE_TORCH_LIBRARY_IMPL(sm70_kernels_test, CUDA, m) {
+    m.impl("canary", TORCH_BOX(&sm70::canary::canary));
+}
+STABLE_TORCH_LIBRARY_IMPL(sm70_kernels_test, CPU, m) {
+    m.impl("canary", TORCH_BOX(&sm70::canary::canary));
+}

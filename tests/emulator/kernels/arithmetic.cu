@@ -96,7 +96,8 @@ extern "C" __global__ void wide(const long long* a, const long long* b, long lon
     d[11 * n + i] = __mul64hi(a[i], b[i]);
 }
 
-extern "C" __global__ void half_pairs(const __half2* a, const __half2* b, const __half2* c, __half2* d, unsigned* flags, int n) {
+extern "C" __global__ void half_pairs(const __half2* a, const __half2* b, const __half2* c, __half2* d, unsigned* flags,
+                                      int n) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     d[i] = __hadd2(a[i], b[i]);
@@ -106,7 +107,8 @@ extern "C" __global__ void half_pairs(const __half2* a, const __half2* b, const 
     d[4 * n + i] = __hmul2(a[i], __low2half2(b[i]));
     d[5 * n + i] = __hadd2(__lowhigh2highlow(a[i]), b[i]);
     d[6 * n + i] = __hfma2(a[i], __half2half2(__float2half(0.5f)), c[i]);
-    flags[i] = (__low2half(a[i]) < __low2half(b[i])) + 2 * (__high2half(a[i]) == __high2half(b[i])) + 4 * __hbge2(a[i], b[i]);
+    flags[i] =
+        (__low2half(a[i]) < __low2half(b[i])) + 2 * (__high2half(a[i]) == __high2half(b[i])) + 4 * __hbge2(a[i], b[i]);
 }
 
 extern "C" __global__ void doubles(const double* a, const double* b, const double* c, double* d, int n) {

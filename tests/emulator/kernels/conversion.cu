@@ -49,6 +49,8 @@ extern "C" __global__ void narrowing(const double* a, float* f, int* i32, long l
 extern "C" __global__ void e4m3(const unsigned* packed, uint2* halves, int n) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
-    const unsigned low = __byte_perm(packed[i], 0, 0x9180), high = __byte_perm(packed[i], 0, 0xb3a2);
+    unsigned low, high;  // bit 3 of a selector nibble replicates the sign, which __byte_perm does not offer
+    asm("prmt.b32 %0, %1, 0, 0x9180;" : "=r"(low) : "r"(packed[i]));
+    asm("prmt.b32 %0, %1, 0, 0xb3a2;" : "=r"(high) : "r"(packed[i]));
     halves[i] = make_uint2((low << 7) & 0xbf80bf80u, (high << 7) & 0xbf80bf80u);
 }

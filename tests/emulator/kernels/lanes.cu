@@ -19,8 +19,10 @@ extern "C" __global__ void nested(const int* a, int* d) {
     const int t = threadIdx.x;
     int r = 0;
     if (a[t] & 1) {
-        if (a[t] & 2) r = 3 * t;
-        else r = __popc(__activemask());
+        if (a[t] & 2)
+            r = 3 * t;
+        else
+            r = __popc(__activemask());
         r += 1000;
     } else {
         for (int i = 0; i < (a[t] & 15); ++i) {
@@ -90,11 +92,19 @@ extern "C" __global__ void switch_case(const int* a, int* d) {
     d[t] = r;
 }
 
-__device__ __noinline__ int collatz(int n, int depth) { return n == 1 || depth > 60 ? depth : collatz(n & 1 ? 3 * n + 1 : n / 2, depth + 1); }
-extern "C" __global__ void recursion(const int* a, int* d) { d[threadIdx.x] = collatz(a[threadIdx.x], 0); }
+__device__ __noinline__ int collatz(int n, int depth) {
+    return n == 1 || depth > 60 ? depth : collatz(n & 1 ? 3 * n + 1 : n / 2, depth + 1);
+}
+extern "C" __global__ void recursion(const int* a, int* d) {
+    d[threadIdx.x] = collatz(a[threadIdx.x], 0);
+}
 
-__device__ __noinline__ int twice(int x) { return 2 * x; }
-__device__ __noinline__ int square(int x) { return x * x; }
+__device__ __noinline__ int twice(int x) {
+    return 2 * x;
+}
+__device__ __noinline__ int square(int x) {
+    return x * x;
+}
 extern "C" __global__ void pointer_call(const int* a, int* d) {
     int (*f)(int) = a[threadIdx.x] & 1 ? twice : square;
     d[threadIdx.x] = f(a[threadIdx.x]);

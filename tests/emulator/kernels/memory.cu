@@ -112,9 +112,15 @@ extern "C" __global__ void shared_atomics(const int* a, int* d, float* f) {
     if (threadIdx.x == 0) *f = total;
 }
 
-extern "C" __global__ void stray_store(int* d, int index) { d[index] = 1; }
-extern "C" __global__ void stray_load(const int* a, int* d, int index) { d[threadIdx.x] = a[index + threadIdx.x]; }
-extern "C" __global__ void unaligned(const char* a, int* d) { *d = *(const int*)(a + 2); }
+extern "C" __global__ void stray_store(int* d, int index) {
+    d[index] = 1;
+}
+extern "C" __global__ void stray_load(const int* a, int* d, int index) {
+    d[threadIdx.x] = a[index + threadIdx.x];
+}
+extern "C" __global__ void unaligned(const char* a, int* d) {
+    *d = *(const int*)(a + 2);
+}
 extern "C" __global__ void stray_shared(int* d, int index) {
     __shared__ int s[32];
     s[threadIdx.x] = 1;
@@ -122,8 +128,10 @@ extern "C" __global__ void stray_shared(int* d, int index) {
     d[threadIdx.x] = s[index + threadIdx.x];
 }
 extern "C" __global__ void lonely_barrier() {
-    if (threadIdx.x < 32) asm volatile("bar.sync 1, 64;");
-    else asm volatile("bar.sync 2, 64;");
+    if (threadIdx.x < 32)
+        asm volatile("bar.sync 1, 64;");
+    else
+        asm volatile("bar.sync 2, 64;");
 }
 extern "C" __global__ void endless(volatile int* flag) {
     while (*flag == 0) {

@@ -1,5 +1,7 @@
 // Whole programs of the kinds the package is made of.
 
+#define INFINITY __int_as_float(0x7f800000)
+
 // One warp a row; rows of any length; a row of length 0 gives zeros.
 extern "C" __global__ void softmax(const float* x, const int* lengths, float* y, int stride) {
     const int row = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5), lane = threadIdx.x & 31;
@@ -16,7 +18,8 @@ extern "C" __global__ void softmax(const float* x, const int* lengths, float* y,
     for (int d = 16; d; d >>= 1) {
         const float other_top = __shfl_xor_sync(~0u, top, d), other_sum = __shfl_xor_sync(~0u, sum, d);
         const float both = fmaxf(top, other_top);
-        sum = (top == -INFINITY ? 0 : sum * __expf(top - both)) + (other_top == -INFINITY ? 0 : other_sum * __expf(other_top - both));
+        sum = (top == -INFINITY ? 0 : sum * __expf(top - both)) +
+              (other_top == -INFINITY ? 0 : other_sum * __expf(other_top - both));
         top = both;
     }
     for (int i = lane; i < stride; i += 32) y[row * stride + i] = i < n ? __expf(x[row * stride + i] - top) / sum : 0;

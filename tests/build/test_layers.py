@@ -1,0 +1,53 @@
+"""Who may know whom in csrc/: read off the includes (csrc/README.md has the table)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+CSRC = Path(__file__).resolve().parents[2] / "csrc"
+
+#: Folder pattern -> what its files may include, as regular expressions on the name between quotes or brackets.
+STANDARD = r"[a-z_0-9]+|sys/[a-z]+\.h|[a-z]+\.h"  # <vector>, <sys/mman.h>, <dlfcn.h>
+KERNEL = [r"device/.+", r"cuda_fp16\.h", "cstdint"]
+ALLOWED = {
+    r"device/.*": KERNEL,
+    r"(ops|test_ops)/(?P<op>[^/]+)/(params\.h|.*\.cuh|kernel\.cu)": [
+        *KERNEL, r"(ops|test_ops)/{op}/(params\.h|.+\.cuh)",
+    ],
+    r"(ops|test_ops)/(?P<op>[^/]+)/(?!params)[a-z_]+\.h": [STANDARD, r"(ops|test_ops)/{op}/params\.h"],
+    r"(ops|test_ops)/(?P<op>[^/]+)/op\.cpp": [
+        STANDARD, r"torch/(csrc/stable|headeronly)/.+", r"runtime/.+", r"(ops|test_ops)/{op}/[a-z_]+\.h",
+    ],
+    r"runtime/.*": [
+        STANDARD, r"cuda\.h", r"runtime/.+", r"torch/(csrc/stable|headeronly|csrc/inductor/aoti_torch/c)/.+",
+    ],
+    r"emulator/.*": [STANDARD, r"emulator/.+", r"[a-z_0-9/]+\.(h|inl)"],  # the last: its own files
+    r"bindings/.*": [STANDARD, r"pybind11/.+", r"(\.\./)?emulator/.+", r"bindings/.+"],
+}  # fmt: skip
+
+
+def sources() -> list[Path]:
+    return sorted(path for path in CSRC.rglob("*") if path.suffix in {".h", ".cuh", ".cu", ".cpp", ".inl"})
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(CSRC)))
+def test_includes(path: Path) -> None:
+    name = str(path.relative_to(CSRC))
+    rules = [(match, allowed) for pattern, allowed in ALLOWED.items() if (match := re.fullmatch(pattern, name))]
+    assert len(rules) == 1, f"{name}: no rule, or several, say what it may include"
+    match, allowed = rules[0]
+    patterns = [pattern.replace("{op}", match.groupdict().get("op", "")) for pattern in allowed]
+    for included in re.findall(r'^\s*#\s*include\s+["<]([^">]+)[">]', path.read_text(), re.MULTILINE):
+        assert any(re.fullmatch(pattern, included) for pattern in patterns), f"{name} may not include {included}"
+
+
+def test_every_operator_has_its_modules() -> None:
+    root = CSRC.parent
+    for folder in sorted((CSRC / "ops").iterdir()):
+        for wanted in (f"sm70_kernels/ops/{folder.name}.py", f"benchmarks/bench_{folder.name}.py"):
+            assert (root / wanted).is_file(), f"operator {folder.name}: {wanted} is missing"
+        assert list((root / "tests" / "ops").glob(f"test_{folder.name}*.py")), f"operator {folder.name} has no tests"
+        assert f"## {folder.name}" in (root / "docs" / "operators.md").read_text(), f"{folder.name}: no contract"
