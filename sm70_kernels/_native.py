@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 import re
+import struct
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,12 +71,27 @@ def revision_in_file(path: Path) -> int | None:
     return int(found.pop()) if len(found) == 1 else None
 
 
+def is_whole(path: Path) -> bool:
+    """Whether a file is a 64-bit ELF file that is not cut short: linkers put its section headers last.
+
+    The loader maps a truncated library without complaint and then dies of a bus error.
+    """
+    content = path.read_bytes()
+    if len(content) < 64 or content[:5] != b"\x7fELF\x02":
+        return False
+    (offset,) = struct.unpack_from("<Q", content, 0x28)
+    size, count = struct.unpack_from("<HH", content, 0x3A)
+    return bool(offset + size * count <= len(content))
+
+
 def _open(operator: str, capability_revision: int) -> Library:
     import torch
 
     path = library_path(operator)
     if not path.is_file():
         raise LibraryError(f"operator {operator!r}: its library {path} is missing. {_REBUILD}")
+    if not is_whole(path):
+        raise LibraryError(f"operator {operator!r}: {path} is cut short, or no library at all. {_REBUILD}")
     # Loading the library registers its operators, so its revision is read from the file before.
     found = revision_in_file(path)
     if found != capability_revision:

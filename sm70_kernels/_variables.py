@@ -26,7 +26,7 @@ class VariableError(RuntimeError):
 
 
 def check(environment: Mapping[str, str] = os.environ) -> None:
-    """Refuse a variable with the package's prefix that nothing reads, a misspelt one say, and a flag with another value.
+    """Refuse a variable with the package's prefix that nothing reads, a misspelt one, and a flag with another value.
 
     Raises:
         VariableError: names the variable, what was got and what is wanted.

@@ -123,7 +123,7 @@ void run_atomic(Core& core, const Instruction& in, uint32_t exec) {
                                         : apply<uint32_t>(where, form, uint32_t(operand), uint32_t(compare));
         performed |= 1u << lane;
         d[lane] = form.returns_success ? uint32_t(old == compare) : uint32_t(old);
-        if (bytes == 8 && !form.returns_success) d[kLanes + lane] = uint32_t(old >> 32);
+        if (bytes == 8) d[kLanes + lane] = form.returns_success ? 0 : uint32_t(old >> 32);
     }
     core.write_predicate(in.predicate0, performed, exec);
 }
@@ -173,7 +173,7 @@ void take_address(Binder& b, int base_registers) {
 void finish_atomic(Binder& b, AtomicForm form, bool returns) {
     const int registers = bytes_of(form.type) == 8 ? 2 : 1;
     if (returns && b.next_is(OperandKind::Predicate)) b.out.predicate0 = b.predicate_destination();
-    b.out.destination = returns ? b.destination(form.returns_success ? 1 : registers) : b.sink_row;
+    b.out.destination = returns ? b.destination(registers) : b.sink_row;
     take_address(b, form.space == Space::Shared ? 1 : 2);
     if (form.operation == Operation::CompareAndSwap) b.out.c = b.bits(registers);
     b.out.b = b.bits(registers);

@@ -219,9 +219,9 @@ Source Binder::half_pair() {
             break;
         default: refuse("operand '" + operand.text + "' is of an unexpected kind");
     }
-    if (take_suffix(suffixes, "H0_H0"))
+    if (take_suffix(suffixes, "H0_H0") || take_suffix(suffixes, "H0"))
         source.half = 1;
-    else if (take_suffix(suffixes, "H1_H1"))
+    else if (take_suffix(suffixes, "H1_H1") || take_suffix(suffixes, "H1"))
         source.half = 2;
     else if (take_suffix(suffixes, "F32"))
         source.half = 3;

@@ -275,12 +275,16 @@ void bind_membar(Binder& b) {
 
 // --- block barriers
 
-/// mode: operation | arrive only << 2 | has thread count << 3
+/// mode: operation | arrive only << 2 | has thread count << 3 | both in one register << 4 (number in bits 0-15, thread
+/// count from bit 16: how ptxas packs them)
 void run_bar(Core& core, const Instruction& in, uint32_t exec) {
-    const uint32_t index = uniform_value(core.row(in.a), exec, "barrier number");
+    const bool packed = in.mode & 16;
+    const uint32_t value = uniform_value(core.row(in.a), exec, "barrier number");
+    const uint32_t index = packed ? value & 0xffff : value;
     if (index > 15) fail("barrier number " + std::to_string(index));
     const bool counted = in.mode & 8, arrive_only = in.mode & 4;
-    const uint32_t expected = counted ? uniform_value(core.row(in.b), exec, "barrier thread count") : 0;
+    uint32_t expected = counted ? uniform_value(core.row(in.b), exec, "barrier thread count") : 0;
+    if (packed) expected = expected >> 16 & 0xfff;
     if (counted && (expected == 0 || expected % kLanes)) fail("barrier thread count " + std::to_string(expected));
     if (arrive_only && !counted) fail("BAR.ARV without a thread count");
     arrive_at_barrier(core, uint8_t(index), expected, BarrierOperation(in.mode & 3), core.predicate(in.p0), exec,
@@ -301,8 +305,10 @@ void bind_bar(Binder& b) {
         counted = true;
         b.out.b = barrier_number(b, 4096);
     }
+    const bool packed = counted && b.out.a.space == 0 && b.out.b.space == 0;
+    if (packed && b.out.a.row != b.out.b.row) b.refuse("barrier number and thread count in different registers");
     if (kind == 1) b.out.p0 = b.predicate_source();
-    b.out.mode = uint8_t(operation | (kind == 2 ? 4 : 0) | (counted ? 8 : 0));
+    b.out.mode = uint8_t(operation | (kind == 2 ? 4 : 0) | (counted ? 8 : 0) | (packed ? 16 : 0));
     b.handler(&run_bar);
 }
 

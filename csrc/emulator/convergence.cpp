@@ -93,9 +93,27 @@ void branch(Core& core, uint32_t taken, uint32_t target) {
 }
 
 void arrive_at_convergence(Core& core, uint8_t barrier, uint32_t exec) {
-    const uint32_t members = participants(*core.warp, barrier, exec);
-    if (exec == core.active && (members & ~exec) == 0) return;
-    park(core, exec, GroupState::AtConvergence, barrier, 0);
+    Warp& warp = *core.warp;
+    const uint32_t* masks = warp.convergence[barrier];
+    const uint32_t first = masks[__builtin_ctz(exec)];
+    uint32_t alike = 0;
+    for (int lane = 0; lane < kLanes; ++lane) alike |= uint32_t(masks[lane] == first) << lane;
+    if ((exec & ~alike) == 0) {
+        if (exec == core.active && (first & warp.live & ~exec) == 0) return;
+        park(core, exec, GroupState::AtConvergence, barrier, 0);
+        return;
+    }
+    // Lanes that merged from different regions part again: each waits only for those of its own region.
+    const uint32_t rest = core.active & ~exec;
+    if (rest) warp.groups.push_back({rest, core.next_pc, GroupState::Ready, 0, 0});
+    while (exec) {
+        const uint32_t mask = masks[__builtin_ctz(exec)];
+        uint32_t region = 0;
+        for (int lane = 0; lane < kLanes; ++lane) region |= uint32_t(masks[lane] == mask) << lane;
+        warp.groups.push_back({exec & region, core.next_pc, GroupState::AtConvergence, barrier, 0});
+        exec &= ~region;
+    }
+    core.signal = Signal::Blocked;
 }
 
 void arrive_at_warpsync(Core& core, uint32_t exec, uint32_t members) {

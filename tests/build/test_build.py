@@ -213,19 +213,22 @@ except ImportError as error:
     stale = original.replace(b"sm70_kernels capability revision 1", b"sm70_kernels capability revision 0")
     cases = {
         "stale": (stale, "capability revision 0, this Python code wants 1. Rebuild"),
-        "foreign": (b"not a library" * 100, "has capability revision None"),
-        "truncated": (original[: len(original) // 2], "Rebuild"),
+        "foreign": (b"not a library" * 100, "is cut short, or no library at all. Rebuild"),
+        "no revision": (original.replace(b"capability revision", b"another text here!!"), "capability revision None"),
+        "truncated": (original[: len(original) // 2], "is cut short, or no library at all. Rebuild"),
         "missing": (None, "is missing. Rebuild"),
     }
-    for name, (content, message) in cases.items():
-        if content is None:
-            library.unlink()
-        else:
-            library.write_bytes(content)
-        done = load_in_subprocess(package_copy, code)
-        assert message in done.stdout and str(library) in done.stdout, (name, done.stdout, done.stderr)
-        assert "registered: False" in done.stdout, name
-    library.write_bytes(original)
+    try:
+        for name, (content, message) in cases.items():
+            if content is None:
+                library.unlink()
+            else:
+                library.write_bytes(content)
+            done = load_in_subprocess(package_copy, code)
+            assert message in done.stdout and str(library) in done.stdout, (name, done.stdout, done.stderr)
+            assert "registered: False" in done.stdout, name
+    finally:
+        library.write_bytes(original)
     assert load_in_subprocess(package_copy, code).stdout == ""
 
 

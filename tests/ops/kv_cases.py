@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 import torch
 from torch import Tensor
 
 FORMATS = ("e4m3", "e5m2", "fp16")
 #: Bytes of each format that are NaN: what tails and unused pages are poisoned with.
 POISON = {"e4m3": 0x7F, "e5m2": 0x7E, "fp16": 0x7E00}
+#: (Hkv, D): the shapes that matter, and two odd ones, which the memory checks take.
+HEADS = [
+    (1, 256),
+    (2, 128),
+    (4, 64),
+    pytest.param(3, 40, marks=pytest.mark.memcheck),
+    pytest.param(2, 20, marks=pytest.mark.memcheck),
+]
 
 
 def storage_dtype(kv_format: str) -> torch.dtype:

@@ -11,6 +11,7 @@ from sm70_kernels.ops import kv_cache
 from sm70_kernels.reference.compare import compare_bitwise
 from tests.ops.kv_cases import (
     FORMATS,
+    HEADS,
     LAYOUTS,
     canonical_nan,
     fill_live,
@@ -83,8 +84,7 @@ def test_typed_cache_names_its_format(device: torch.device, dtype: torch.dtype) 
     assert torch.equal(k[0, :16].float(), cache[1].float()) and torch.equal(k[0, 16:20].float(), cache[0, :4].float())
 
 
-@pytest.mark.memcheck
-@pytest.mark.parametrize("heads,dim", [(1, 256), (2, 128), (4, 64), (3, 40), (2, 20)])
+@pytest.mark.parametrize("heads,dim", HEADS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("kv_format", FORMATS)
 def test_layouts(device: torch.device, kv_format: str, layout: str, heads: int, dim: int) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from sm70_kernels import reference
 from sm70_kernels.ops import kv_cache
 from sm70_kernels.reference.compare import compare_bitwise
-from tests.ops.kv_cases import FORMATS, LAYOUTS, canonical_nan, make_cache
+from tests.ops.kv_cases import FORMATS, HEADS, LAYOUTS, canonical_nan, make_cache
 
 SCALES = [1.0, 0.0123, 448.0, 1 / 448, 3.0, 2.0**-61, 2.0**61, 1.1754944e-38, 3.4e38, 1e-45]
 
@@ -41,8 +41,7 @@ def all_halves(device: torch.device) -> Tensor:
     return torch.arange(65536).to(torch.int16).view(torch.float16).view(256, 1, 256).to(device)
 
 
-@pytest.mark.memcheck
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("scale", [pytest.param(1.0, marks=pytest.mark.memcheck), *SCALES[1:]])
 @pytest.mark.parametrize("kv_format", FORMATS)
 def test_every_half(device: torch.device, kv_format: str, scale: float) -> None:
     k = all_halves(device)
@@ -79,8 +78,7 @@ def test_device_scales_store_what_host_scales_do(device: torch.device, kv_format
             compare_bitwise(got.cpu(), want.cpu(), f"scale {scale}")
 
 
-@pytest.mark.memcheck
-@pytest.mark.parametrize("heads,dim", [(1, 256), (2, 128), (4, 64), (3, 40), (2, 20)])
+@pytest.mark.parametrize("heads,dim", HEADS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("kv_format", FORMATS)
 def test_layouts(device: torch.device, kv_format: str, layout: str, heads: int, dim: int) -> None:

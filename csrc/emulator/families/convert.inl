@@ -74,6 +74,45 @@ void bind_f2f(Binder& b) {
     b.handler(&run_f2f);
 }
 
+// --- rounding to an integral value of the same format
+
+/// .TRUNC .FLOOR .CEIL, nearest if none is given.
+SM70EMU_INLINE Rounding take_integral_rounding(Binder& b) {
+    const Rounding modes[] = {Rounding::Zero, Rounding::Down, Rounding::Up};
+    const int chosen = b.choose({"TRUNC", "FLOOR", "CEIL"});
+    return chosen < 0 ? Rounding::Nearest : modes[chosen];
+}
+
+void run_frnd(Core& core, const Instruction& in, uint32_t exec) {
+    const uint32_t* a = core.row(in.a);
+    uint32_t* d = core.destination(in.destination);
+    const auto type = FloatType(in.immediate);
+    for (int l = 0; l < kLanes; ++l) {
+        if (!bit_of(exec, l)) continue;
+        const double r = round_to_integral(load_float(type, a, in.a, l, in.mode & 4), Rounding(in.mode & 3));
+        if (type == FloatType::F16) {
+            d[l] = double_to_half(r, Rounding::Nearest);
+        } else if (type == FloatType::F32) {
+            d[l] = float_out<0>(float(r));
+        } else {
+            const uint64_t bits = r == r ? as_bits(r) : kCanonicalNaN64;
+            d[l] = uint32_t(bits);
+            d[kLanes + l] = uint32_t(bits >> 32);
+        }
+    }
+}
+
+void bind_frnd(Binder& b) {
+    const bool ftz = b.take("FTZ");
+    const int type = b.choose({"F16", "F32", "F64"}, 1);
+    const Rounding mode = take_integral_rounding(b);
+    b.out.mode = uint8_t(int(mode) | (ftz ? 4 : 0));
+    b.out.immediate = uint32_t(type);
+    b.out.destination = b.destination(float_registers(FloatType(type)));
+    b.out.a = float_source(b, FloatType(type));
+    b.handler(&run_frnd);
+}
+
 // --- float to integer
 
 struct IntegerType {
@@ -263,4 +302,5 @@ void bind_i2i(Binder& b) {
     b.handler(&run_i2i);
 }
 
-constexpr Opcode kConvertOpcodes[] = {{"F2F", bind_f2f}, {"F2I", bind_f2i}, {"I2F", bind_i2f}, {"I2I", bind_i2i}};
+constexpr Opcode kConvertOpcodes[] = {
+    {"F2F", bind_f2f}, {"FRND", bind_frnd}, {"F2I", bind_f2i}, {"I2F", bind_i2f}, {"I2I", bind_i2i}};

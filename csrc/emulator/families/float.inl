@@ -230,42 +230,6 @@ void bind_fchk(Binder& b) {
     b.handler(&run_fchk);
 }
 
-// --- rounding to an integral value, kept as a float (or double)
-
-void run_frnd(Core& core, const Instruction& in, uint32_t exec) {
-    const uint32_t* a = core.row(in.a);
-    uint32_t* d = core.destination(in.destination);
-    const auto mode = Rounding(in.mode & 3);
-    for (int l = 0; l < kLanes; ++l) {
-        if (!bit_of(exec, l)) continue;
-        if (in.mode & 8) {
-            const uint64_t r = as_bits(round_to_integral(double_in(a, in.a, l), mode));
-            d[l] = uint32_t(r);
-            d[kLanes + l] = uint32_t(r >> 32);
-        } else {
-            float x = float_in(a, in.a, l);
-            if (in.mode & 4) x = flush(x);
-            d[l] = float_out<0>(float(round_to_integral(x, mode)));
-        }
-    }
-}
-
-/// .TRUNC .FLOOR .CEIL, nearest if none is given.
-SM70EMU_INLINE Rounding take_integral_rounding(Binder& b) {
-    const Rounding modes[] = {Rounding::Zero, Rounding::Down, Rounding::Up};
-    const int chosen = b.choose({"TRUNC", "FLOOR", "CEIL"});
-    return chosen < 0 ? Rounding::Nearest : modes[chosen];
-}
-
-void bind_frnd(Binder& b) {
-    const bool ftz = b.take("FTZ"), wide = b.take("F64");
-    const Rounding mode = take_integral_rounding(b);
-    b.out.mode = uint8_t(int(mode) | (ftz ? 4 : 0) | (wide ? 8 : 0));
-    b.out.destination = b.destination(wide ? 2 : 1);
-    b.out.a = wide ? b.double_precision() : b.floating();
-    b.handler(&run_frnd);
-}
-
 constexpr Opcode kFloatOpcodes[] = {
     {"FADD", bind_float_arithmetic<Fadd, 0>},
     {"FMUL", bind_float_arithmetic<Fmul, 1>},
@@ -275,5 +239,4 @@ constexpr Opcode kFloatOpcodes[] = {
     {"FSEL", bind_fsel},
     {"FMNMX", bind_fmnmx},
     {"FCHK", bind_fchk},
-    {"FRND", bind_frnd},
 };
