@@ -1,5 +1,6 @@
 // What lanes of a warp exchange or read about themselves: votes, shuffles, matches, predicates, special registers.
 #include <iterator>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -140,17 +141,28 @@ void bind_p2r(Binder& b) {
     b.handler(&run_p2r);
 }
 
+/// mode: the byte of the register that is read.
 void run_r2p(Core& core, const Instruction& in, uint32_t exec) {
     const uint32_t *a = core.row(in.a), *mask = core.row(in.b);
     for (int lane = 0; lane < kLanes; ++lane) {
         if (!lane_in(exec, lane)) continue;
+        const uint32_t bits = a[lane] >> (8 * in.mode);
         for (int p = 0; p < 7; ++p)
-            if (mask[lane] >> p & 1) core.write_predicate(uint8_t(p), a[lane] >> p & 1 ? kAllLanes : 0, 1u << lane);
+            if (mask[lane] >> p & 1) core.write_predicate(uint8_t(p), bits >> p & 1 ? kAllLanes : 0, 1u << lane);
     }
 }
 void bind_r2p(Binder& b) {
     expect_predicate_file(b);
-    b.out.a = b.bits();
+    const Operand& operand = b.next(OperandKind::Register);
+    auto suffixes = operand.suffixes;
+    for (uint8_t byte = 0; byte < 4; ++byte)
+        if (Binder::take_suffix(suffixes, "B" + std::to_string(byte))) b.out.mode = byte;
+    if (!suffixes.empty() || operand.negate || operand.absolute || operand.invert)
+        b.refuse("operand '" + operand.text + "'");
+    if (operand.index >= 0) {
+        b.out.a.row = b.register_row(operand, 1);
+        b.out.a.space = 0;
+    }
     b.out.b = b.bits();
     b.handler(&run_r2p);
 }

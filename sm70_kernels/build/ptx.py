@@ -1,7 +1,7 @@
 """One step of the build, run by ninja: CUDA C++ -> PTX through NVRTC.
 
-NVRTC writes the working directory and the include folders into the PTX's ``.file`` lines. They are rewritten to names
-relative to the checkout, so that the PTX, and the cubin that ptxas makes of it, do not depend on where they were built.
+NVRTC writes the working directory and the include folders into the PTX's ``.file`` lines. They are rewritten, so that the
+PTX, and the cubin that ptxas makes of it, depend neither on where nor on when the sources were checked out.
 """
 
 from __future__ import annotations
@@ -70,18 +70,23 @@ def included_files(source: Path, include_folder: Path) -> list[Path]:
 
 
 def relocate(ptx: str, roots: dict[str, str]) -> str:
-    """Replace absolute folders in ``.file`` lines; ``roots`` maps a folder to the name it gets ('' for none)."""
+    """Replace absolute folders in ``.file`` lines; ``roots`` maps a folder to the name it gets ('' for none).
+
+    Each line also gets a time stamp and a size, both 1. Without them, or with zeros, ptxas looks the file up where it
+    happens to run and writes its modification time into the cubin.
+    """
 
     def rename(line: re.Match[str]) -> str:
         path = line.group(2)
         for folder, name in roots.items():
             if path.startswith(folder + "/"):
-                return f"{line.group(1)}{name}{path[len(folder) + (0 if name else 1) :]}{line.group(3)}"
+                path = name + path[len(folder) + (0 if name else 1) :]
+                break
         if path.startswith("/"):
             raise BuildError(f"PTX names {path!r}, which lies in no known folder: the build would not be reproducible")
-        return line.group(0)
+        return f'{line.group(1)}"{path}", 1, 1'
 
-    return re.sub(r'^(\s*\.file\s+\d+\s+")([^"]+)(".*)$', rename, ptx, flags=re.MULTILINE)
+    return re.sub(r'^(\s*\.file\s+\d+\s+)"([^"]+)"[^\n]*$', rename, ptx, flags=re.MULTILINE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -47,6 +47,8 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / name, checkout / name, ignore=ignore)
     for name in ("pyproject.toml", "uv.lock"):
         shutil.copy(ROOT / name, checkout)
+    for path in checkout.rglob("*"):  # a checkout of another day
+        os.utime(path, (1_000_000_000, 1_000_000_000))
     return checkout
 
 
@@ -252,7 +254,7 @@ assert callable(sm70_kernels.ops.kv_cache.gather_paged_kv)
 def test_ptx_paths_must_be_known() -> None:
     text = '\t.file\t1 "/there/csrc/ops/a.cu"\n\t.file\t2 "/env/include/cuda_fp16.hpp"\n'
     roots = {"/there": "", "/env/include": "cuda"}
-    assert ptx.relocate(text, roots) == '\t.file\t1 "csrc/ops/a.cu"\n\t.file\t2 "cuda/cuda_fp16.hpp"\n'
+    assert ptx.relocate(text, roots) == '\t.file\t1 "csrc/ops/a.cu", 1, 1\n\t.file\t2 "cuda/cuda_fp16.hpp", 1, 1\n'
     with pytest.raises(settings.BuildError, match="would not be reproducible"):
         ptx.relocate('\t.file\t1 "/elsewhere/a.cu"\n', roots)
 

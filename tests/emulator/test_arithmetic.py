@@ -118,6 +118,33 @@ def test_single_precision(compiled, rng):
         assert_same_floats(d[11][ordered], np.where(a < b, a, -c)[ordered], "select")
 
 
+def test_flush_to_zero(compiled, rng):
+    """Subnormal inputs and results become zeros of their sign; everything else is as without .ftz."""
+    n = 2048
+    a, b, c = float_operands(rng, n)
+    for x in (a, b, c):  # many small numbers, so that results are subnormal too
+        x[1024:] = (rng.standard_normal(n - 1024) * 2.0 ** rng.integers(-80, -50, n - 1024)).astype(np.float32)
+    a[1500:1800], b[1500:1800] = (rng.integers(0, 2**24, 300, np.uint32).view(np.float32) for _ in range(2))
+    d = np.zeros((8, n), np.float32)
+    compiled("arithmetic").run("float_flushed", grid(n), BLOCK, a, b, c, d, np.int32(n), outputs=(3,))
+
+    def flush(x: np.ndarray) -> np.ndarray:
+        return np.where(np.abs(x) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), x), x).astype(np.float32)
+
+    x, y, z = flush(a), flush(b), flush(c)
+    with np.errstate(all="ignore"):
+        assert_same_floats(d[0], flush(x + y), "add")
+        assert_same_floats(d[1], flush(x * y), "multiply")
+        fma = flush(fused(x, y, z))
+        assert_same_floats(d[2], fma, "fused multiply-add")
+        finite = np.isfinite(x + y) & np.isfinite(x) & np.isfinite(y)
+        assert (np.abs(d[3][finite]) <= np.abs(x.astype(np.float64) + y)[finite]).all()
+        low = np.where(x == y, np.where(np.signbit(x), x, y), np.fmin(x, y))
+        assert_same_floats(d[4], low, "minimum")
+        assert_same_floats(d[5], np.where(fma > 0, np.minimum(fma, 1), 0).astype(np.float32), "saturated")
+        assert np.array_equal(d[6], x < y) and np.array_equal(d[7], ~(x <= y))
+
+
 def test_directed_rounding(compiled, rng):
     n = 512
     a, b, c = (

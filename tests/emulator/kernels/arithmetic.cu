@@ -32,6 +32,21 @@ extern "C" __global__ void float_directed(const float* a, const float* b, const 
     d[8 * n + i] = __fmaf_rz(a[i], b[i], c[i]);
 }
 
+extern "C" __global__ void float_flushed(const float* a, const float* b, const float* c, float* d, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    asm("add.ftz.f32 %0, %1, %2;" : "=f"(d[i]) : "f"(a[i]), "f"(b[i]));
+    asm("mul.ftz.f32 %0, %1, %2;" : "=f"(d[n + i]) : "f"(a[i]), "f"(b[i]));
+    asm("fma.rn.ftz.f32 %0, %1, %2, %3;" : "=f"(d[2 * n + i]) : "f"(a[i]), "f"(b[i]), "f"(c[i]));
+    asm("add.rz.ftz.f32 %0, %1, %2;" : "=f"(d[3 * n + i]) : "f"(a[i]), "f"(b[i]));
+    asm("min.ftz.f32 %0, %1, %2;" : "=f"(d[4 * n + i]) : "f"(a[i]), "f"(b[i]));
+    asm("fma.rn.ftz.sat.f32 %0, %1, %2, %3;" : "=f"(d[5 * n + i]) : "f"(a[i]), "f"(b[i]), "f"(c[i]));
+    asm("{ .reg .pred p; setp.lt.ftz.f32 p, %1, %2; selp.f32 %0, 1.0, 0.0, p; }"
+        : "=f"(d[6 * n + i])
+        : "f"(a[i]), "f"(b[i]));
+    asm("set.gtu.ftz.f32.f32 %0, %1, %2;" : "=f"(d[7 * n + i]) : "f"(a[i]), "f"(b[i]));
+}
+
 extern "C" __global__ void special(const float* a, float* d, int n) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
