@@ -179,9 +179,10 @@ PYBIND11_MODULE(_emulator, m) {
             [](const Module& module, const std::string& kernel) {
                 std::vector<std::string> refused;
                 const uint32_t registers = module.kernel(kernel).registers;
-                for (const auto& instruction : module.section(kernel).instructions) {
+                const ListedSection& section = module.section(kernel);
+                for (const auto& instruction : section.instructions) {
                     try {
-                        check_instruction(instruction, registers);
+                        check_instruction(parse_instruction(instruction, section), registers);
                     } catch (const EmulatorError& error) {
                         refused.push_back(instruction.text + ": " + error.what());
                     }
@@ -193,18 +194,20 @@ PYBIND11_MODULE(_emulator, m) {
             "instructions",
             [](const Module& module, const std::string& kernel) {
                 py::list result;
-                for (const auto& instruction : module.section(kernel).instructions)
-                    result.append(describe_instruction(instruction));
+                const ListedSection& section = module.section(kernel);
+                for (const auto& instruction : section.instructions)
+                    result.append(describe_instruction(parse_instruction(instruction, section)));
                 return result;
             },
             "kernel"_a)
         .def(
             "decode",
             [](const Module& module, const std::string& kernel, uint32_t offset) {
-                const auto& instructions = module.section(kernel).instructions;
+                const ListedSection& section = module.section(kernel);
+                const auto& instructions = section.instructions;
                 if (offset % 16 || offset / 16 >= instructions.size())
                     throw py::index_error("no instruction at this offset");
-                return describe_instruction(instructions[offset / 16]);
+                return describe_instruction(parse_instruction(instructions[offset / 16], section));
             },
             "kernel"_a, "offset"_a)
         .def(

@@ -2,7 +2,6 @@
 
 #include <cctype>
 #include <cstdlib>
-#include <unordered_map>
 
 #include "error.h"
 
@@ -216,11 +215,6 @@ bool take_encoding(std::string_view& line, uint64_t& word) {
     return true;
 }
 
-struct RawSection {
-    std::string name;
-    std::vector<ParsedInstruction> instructions;
-};
-
 }  // namespace
 
 ControlCode decode_control(uint64_t high) {
@@ -235,11 +229,10 @@ ControlCode decode_control(uint64_t high) {
     return control;
 }
 
-std::map<std::string, ParsedSection> parse_listing(std::string_view listing) {
-    std::vector<RawSection> raw;
-    std::unordered_map<std::string, int64_t> labels;  // file-wide, as nvdisasm numbers them
+std::map<std::string, ListedSection> read_listing(std::string_view listing) {
+    std::map<std::string, ListedSection> sections;
+    ListedSection* section = nullptr;
     std::vector<std::string> pending_labels;
-    bool in_text = false;
     size_t begin = 0;
     while (begin < listing.size()) {
         size_t end = listing.find('\n', begin);
@@ -247,18 +240,21 @@ std::map<std::string, ParsedSection> parse_listing(std::string_view listing) {
         std::string_view line = trim(listing.substr(begin, end - begin));
         begin = end + 1;
         if (line.substr(0, 4) == "//--") {
-            in_text = false;
+            section = nullptr;
             continue;
         }
         if (line.substr(0, 9) == ".section\t" || line.substr(0, 9) == ".section ") {
             std::string_view name = trim(line.substr(9));
             name = name.substr(0, name.find(','));
-            in_text = name.substr(0, 6) == ".text.";
-            if (in_text) raw.push_back({std::string(name.substr(6)), {}});
+            section = nullptr;
+            if (name.substr(0, 6) == ".text.") {
+                section = &sections[std::string(name.substr(6))];
+                section->name = std::string(name.substr(6));
+            }
             pending_labels.clear();
             continue;
         }
-        if (!in_text || line.empty()) continue;
+        if (!section || line.empty()) continue;
         if (line[0] != '/') {
             // A label names the offset of the next instruction; directives start with '.' but do not end in ':'.
             if (line.back() == ':') pending_labels.emplace_back(line.substr(0, line.size() - 1));
@@ -266,44 +262,38 @@ std::map<std::string, ParsedSection> parse_listing(std::string_view listing) {
         }
         uint64_t word = 0;
         if (!take_encoding(line, word)) continue;
-        auto& instructions = raw.back().instructions;
+        auto& instructions = section->instructions;
         if (line.empty()) {
             if (instructions.empty()) fail("listing: encoding before the first instruction");
             instructions.back().high = word;
-            instructions.back().control = decode_control(word);
             continue;
         }
         const size_t close = line.find("*/");
         if (line.substr(0, 2) != "/*" || close == std::string_view::npos) fail("listing: '" + std::string(line) + "'");
-        ParsedInstruction instruction;
+        ListedInstruction instruction;
         instruction.offset = uint32_t(std::strtoul(std::string(line.substr(2, close - 2)).c_str(), nullptr, 16));
         instruction.low = word;
+        if (instruction.offset != instructions.size() * 16)
+            fail("listing of " + section->name + " is not contiguous at " + hex(instruction.offset));
         std::string_view text = trim(line.substr(close + 2));
         if (!text.empty() && text.back() == ';') text = trim(text.substr(0, text.size() - 1));
         instruction.text = std::string(text);
-        for (const auto& label : pending_labels) labels[label] = instruction.offset;
+        for (const auto& label : pending_labels) section->labels[label] = instruction.offset;
         pending_labels.clear();
         instructions.push_back(std::move(instruction));
     }
-
-    std::map<std::string, ParsedSection> sections;
-    for (auto& section : raw) {
-        ParsedSection parsed;
-        parsed.name = section.name;
-        for (size_t i = 0; i < section.instructions.size() && parsed.error.empty(); ++i) {
-            auto& instruction = section.instructions[i];
-            try {
-                if (instruction.offset != i * 16) fail("instructions are not contiguous");
-                parse_text(instruction, labels);
-            } catch (const EmulatorError& error) {
-                parsed.error =
-                    section.name + "+" + hex(instruction.offset) + ": " + instruction.text + ": " + error.what();
-            }
-        }
-        parsed.instructions = std::move(section.instructions);
-        sections[parsed.name] = std::move(parsed);
-    }
     return sections;
+}
+
+ParsedInstruction parse_instruction(const ListedInstruction& listed, const ListedSection& section) {
+    ParsedInstruction instruction;
+    instruction.offset = listed.offset;
+    instruction.low = listed.low;
+    instruction.high = listed.high;
+    instruction.text = listed.text;
+    instruction.control = decode_control(listed.high);
+    parse_text(instruction, section.labels);
+    return instruction;
 }
 
 }  // namespace sm70emu

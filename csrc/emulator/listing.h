@@ -1,11 +1,13 @@
-// The text of `nvdisasm -c -hex`, parsed into instructions with operands. Syntax only: what an opcode means, and which
-// modifiers it may carry, is the opcode table's business.
+// The text of `nvdisasm -c -hex`, and its lines parsed into instructions with operands. Syntax only: what an opcode
+// means, and which modifiers it may carry, is the opcode table's business. Lines are parsed when their kernel is
+// decoded.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 namespace sm70emu {
@@ -59,14 +61,24 @@ struct ParsedInstruction {
     uint32_t immediate32() const { return uint32_t(low >> 32); }
 };
 
-struct ParsedSection {
-    std::string name;  // kernel name
-    std::vector<ParsedInstruction> instructions;
-    std::string error;  // first line of this section that could not be parsed, with the reason
+/// An instruction as listed: its text, not yet parsed.
+struct ListedInstruction {
+    uint32_t offset = 0;
+    uint64_t low = 0, high = 0;
+    std::string text;
 };
 
-/// Parses every .text section of a listing. A line that is not understood marks only its own section as bad.
-std::map<std::string, ParsedSection> parse_listing(std::string_view listing);
+struct ListedSection {
+    std::string name;  // kernel name
+    std::vector<ListedInstruction> instructions;
+    std::unordered_map<std::string, int64_t> labels;  // byte offsets
+};
+
+/// The .text sections of a listing.
+std::map<std::string, ListedSection> read_listing(std::string_view listing);
+
+/// Parses one line; throws if it is not understood.
+ParsedInstruction parse_instruction(const ListedInstruction& listed, const ListedSection& section);
 
 ControlCode decode_control(uint64_t high);
 

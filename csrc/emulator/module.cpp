@@ -14,7 +14,7 @@ constexpr uint64_t kExternalBase = 0x0300000000000000ull;
 }  // namespace
 
 Module::Module(const uint8_t* cubin, size_t cubin_bytes, std::string_view listing, InstructionSet instruction_set)
-    : cubin_(parse_cubin(cubin, cubin_bytes)), instruction_set_(instruction_set), sections_(parse_listing(listing)) {
+    : cubin_(parse_cubin(cubin, cubin_bytes)), instruction_set_(instruction_set), sections_(read_listing(listing)) {
     // A listing may leave kernels out; those cannot be launched. What it has must be this cubin's code, bit for bit.
     size_t listed = 0;
     for (const auto& [name, image] : cubin_.kernels) {
@@ -65,7 +65,7 @@ const KernelImage& Module::kernel(const std::string& name) const {
     fail("no kernel " + name + " in this cubin; it has " + known);
 }
 
-const ParsedSection& Module::section(const std::string& name) const {
+const ListedSection& Module::section(const std::string& name) const {
     kernel(name);
     const auto found = sections_.find(name);
     if (found == sections_.end()) fail("the listing has no kernel " + name);

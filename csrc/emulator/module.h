@@ -22,7 +22,7 @@ class Module {
 
     const std::map<std::string, KernelImage>& kernels() const { return cubin_.kernels; }
     const KernelImage& kernel(const std::string& name) const;
-    const ParsedSection& section(const std::string& name) const;
+    const ListedSection& section(const std::string& name) const;
     /// Decodes the kernel, or throws with the first instruction that is not implemented.
     const DecodedKernel& decoded(const std::string& name);
     LaunchResult launch(const std::string& name, const LaunchRequest& request);
@@ -34,7 +34,7 @@ class Module {
 
     Cubin cubin_;
     InstructionSet instruction_set_;
-    std::map<std::string, ParsedSection> sections_;
+    std::map<std::string, ListedSection> sections_;
     std::map<std::string, DecodedKernel> decoded_;
     std::mutex mutex_;
     std::unique_ptr<uint8_t[]> globals_storage_;

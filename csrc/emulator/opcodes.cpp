@@ -51,8 +51,7 @@ bool machine_has_avx2() {
     return has;
 }
 
-DecodedKernel decode_kernel(const ParsedSection& section, uint32_t registers, InstructionSet instruction_set) {
-    if (!section.error.empty()) fail(section.error);
+DecodedKernel decode_kernel(const ListedSection& section, uint32_t registers, InstructionSet instruction_set) {
     const Table& table = table_for(instruction_set);
     DecodedKernel kernel;
     kernel.name = section.name;
@@ -60,16 +59,17 @@ DecodedKernel decode_kernel(const ParsedSection& section, uint32_t registers, In
     kernel.register_rows = registers + 4;  // RZ as a destination of up to four registers
     ConstantTable constants;
     kernel.instructions.reserve(section.instructions.size() + 1);
-    for (const auto& parsed : section.instructions) {
+    for (const auto& listed : section.instructions) {
         Instruction instruction;
         try {
+            const ParsedInstruction parsed = parse_instruction(listed, section);
             decode_instruction(table, parsed, registers, sink_row, constants, instruction);
+            kernel.controls.push_back(parsed.control);
         } catch (const EmulatorError& error) {
-            fail(section.name + "+" + hex(parsed.offset) + ": " + parsed.text + ": " + error.what());
+            fail(section.name + "+" + hex(listed.offset) + ": " + listed.text + ": " + error.what());
         }
         kernel.instructions.push_back(instruction);
-        kernel.texts.push_back(parsed.text);
-        kernel.controls.push_back(parsed.control);
+        kernel.texts.push_back(listed.text);
     }
     Instruction sentinel;
     sentinel.execute = run_past_end;

@@ -25,7 +25,7 @@ bool machine_has_avx2();
 enum class InstructionSet : uint8_t { Best, Portable };
 
 /// Decodes a whole kernel; throws with kernel, offset and text at the first thing that is not implemented.
-DecodedKernel decode_kernel(const ParsedSection& section, uint32_t registers, InstructionSet instruction_set);
+DecodedKernel decode_kernel(const ListedSection& section, uint32_t registers, InstructionSet instruction_set);
 /// One instruction, for tools and tests; throws if it is not implemented.
 void check_instruction(const ParsedInstruction& parsed, uint32_t registers);
 

@@ -18,6 +18,7 @@ from sm70_kernels.build.settings import (
     EMULATOR_FLAGS,
     LIBRARY_FOLDER,
     LINK_FLAGS,
+    NVRTC_FLAGS,
     PACKAGE,
     PTXAS_FLAGS,
     ROOT,
@@ -96,7 +97,8 @@ def _rules(toolchain: Toolchain) -> list[str]:
     return [
         "rule ptx",
         f"  command = {_quote(toolchain.python)} -m sm70_kernels.build.ptx --nvrtc {_quote(toolchain.nvrtc)} "
-        f"--cuda-include {_quote(toolchain.cuda_include)} --source $in --output $out --depfile $out.d",
+        f"--cuda-include {_quote(toolchain.cuda_include)} --source $in --output $out --depfile $out.d "
+        f"-- {' '.join(NVRTC_FLAGS)}",
         "  depfile = $out.d",
         "  deps = gcc",
         "  description = NVRTC $in",
@@ -151,7 +153,7 @@ def _operator_edges(operator: str, kind: str, runtime_objects: list[str]) -> tup
     files = {"CUBIN": "kernel.cubin", "PTX": "kernel.ptx", "FACTS": "facts.json"}
     defines = " ".join(f"-DSM70_{name}_FILE={folder}/{file}" for name, file in files.items())
     lines = [
-        f"build {folder}/kernel.ptx: ptx {source}/kernel.cu",
+        f"build {folder}/kernel.ptx: ptx {source}/kernel.cu | sm70_kernels/build/ptx.py",
         f"build {folder}/kernel.cubin: cubin {folder}/kernel.ptx",
         f"build {folder}/kernel.sass: sass {folder}/kernel.cubin",
         f"build {folder}/resources.txt: resources {folder}/kernel.cubin",

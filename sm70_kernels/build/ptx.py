@@ -1,7 +1,7 @@
 """One step of the build, run by ninja: CUDA C++ -> PTX through NVRTC.
 
-NVRTC writes the working directory and the include folders into the PTX's ``.file`` lines. They are rewritten, so that the
-PTX, and the cubin that ptxas makes of it, depend neither on where nor on when the sources were checked out.
+NVRTC writes the working directory and the include folders into the PTX's ``.file`` lines. They are rewritten, so that
+the PTX, and the cubin that ptxas makes of it, depend neither on where nor on when the sources were checked out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sm70_kernels.build.settings import NVRTC_FLAGS, BuildError
+from sm70_kernels.build.settings import BuildError
 
 _DEPRECATION = "Architectures prior to"  # NVRTC 12.8 says so of sm_70 on every compilation
 
@@ -94,9 +94,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=main.__doc__)
     for name in ("nvrtc", "cuda-include", "source", "output", "depfile"):
         parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("flags", nargs="*", help="options for NVRTC, after --")
     options = parser.parse_args(arguments)
     try:
-        nvrtc_options = [*NVRTC_FLAGS, "-Icsrc", f"-I{options.cuda_include}"]
+        nvrtc_options = [*options.flags, "-Icsrc", f"-I{options.cuda_include}"]
         ptx, log = Nvrtc(options.nvrtc).compile(options.source.read_text(), str(options.source), nvrtc_options)
         warnings = [line for line in log.splitlines() if line.strip() and _DEPRECATION not in line]
         if warnings:
