@@ -12,7 +12,7 @@ from types import ModuleType
 
 __version__ = "0.1.0"
 
-_LAZY_MODULES = frozenset({"bench", "evidence", "ops", "reference"})
+_LAZY_MODULES = frozenset({"bench", "emulator", "evidence", "ops", "reference"})
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -7,7 +7,9 @@ elsewhere, and nothing older is taken instead.
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import json
+import os
 import re
 import struct
 import threading
@@ -49,11 +51,19 @@ class Library:
         """The embedded compute_70 PTX: what another GPU's driver compiles."""
         return self._image("sm70_kernels_ptx")
 
-    def launch_counts(self) -> dict[str, dict[str, int]]:
-        """Launches of this process: kernel -> image that ran (``cubin``, ``ptx``) -> count."""
-        get = self._handle.sm70_kernels_launch_counts
+    def call(self, function: str, *arguments: Any) -> Any:
+        """Call an exported C function that returns an int."""
+        return getattr(self._handle, function)(*arguments)
+
+    def json(self, function: str) -> Any:
+        """The JSON text that an exported C function returns, parsed."""
+        get = getattr(self._handle, function)
         get.restype = ctypes.c_char_p
-        return cast(dict[str, dict[str, int]], json.loads(get().decode()))
+        return json.loads(get().decode())
+
+    def launch_counts(self) -> dict[str, dict[str, int]]:
+        """Launches of this process: kernel -> image that ran (``cubin``, ``ptx``, ``emulated``) -> count."""
+        return cast(dict[str, dict[str, int]], self.json("sm70_kernels_launch_counts"))
 
 
 _loaded: dict[str, Library] = {}
@@ -84,10 +94,20 @@ def is_whole(path: Path) -> bool:
     return bool(offset + size * count <= len(content))
 
 
-def _open(operator: str, capability_revision: int) -> Library:
+def _emulator_places() -> tuple[bytes, bytes, bytes]:
+    """Where the emulator's DSO and nvdisasm are, and where listings are kept; none needs to exist before it is used."""
+    triton = importlib.util.find_spec("triton")
+    folders = triton.submodule_search_locations if triton else None
+    nvdisasm = Path(folders[0]) / "backends" / "nvidia" / "bin" / "nvdisasm" if folders else Path("nvdisasm")
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    places = (LIBRARIES / "libsm70_emulator.so", nvdisasm, caches / "sm70_kernels" / "listings")
+    library, tool, cache = (os.fsencode(place) for place in places)
+    return library, tool, cache
+
+
+def _open(operator: str, capability_revision: int, path: Path) -> Library:
     import torch
 
-    path = library_path(operator)
     if not path.is_file():
         raise LibraryError(f"operator {operator!r}: its library {path} is missing. {_REBUILD}")
     if not is_whole(path):
@@ -108,14 +128,18 @@ def _open(operator: str, capability_revision: int) -> Library:
         ) from error
     handle.sm70_kernels_build_facts.restype = ctypes.c_char_p
     facts = json.loads(handle.sm70_kernels_build_facts().decode())
+    handle.sm70_kernels_emulator_places(*_emulator_places())
     return Library(operator, path, found, facts, handle)
 
 
-def load(operator: str, capability_revision: int) -> Library:
-    """Load an operator's DSO once, which registers ``torch.ops.sm70_kernels.*``. Raises LibraryError. Thread-safe."""
+def load(operator: str, capability_revision: int, path: Path | None = None) -> Library:
+    """Load an operator's DSO once, which registers its torch operators. Raises LibraryError. Thread-safe.
+
+    ``path`` is for operators that lie outside the package: those of tests.
+    """
     with _lock:
         if operator not in _loaded:
-            _loaded[operator] = _open(operator, capability_revision)
+            _loaded[operator] = _open(operator, capability_revision, path or library_path(operator))
         return _loaded[operator]
 
 

@@ -13,6 +13,7 @@ PREFIX = "SM70_KERNELS_"
 #: Name without prefix -> what it does. Flags take 0 or 1.
 FLAGS = {
     "ALLOW_JIT": "run the compute_70 PTX on a GPU that is not a V100 (right results, times that say nothing of V100)",
+    "EMULATE": "CPU tensors run the sm_70 machine code on the emulated V100, in the whole process",
     "ALLOW_ANY_GCC": "build with a GCC other than 12; the manifest records it",
     "BAKED_ENVIRONMENT": "the environment is complete (a container image): sessions install nothing",
 }

@@ -1,7 +1,5 @@
 #include "runtime/device_image.h"
 
-#include <cstdlib>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -11,6 +9,7 @@
 
 #include "runtime/driver.h"
 #include "runtime/embedded.h"
+#include "runtime/environment.h"
 
 namespace sm70::runtime {
 
@@ -18,15 +17,6 @@ namespace {
 
 void check(CUresult result, const std::string& what) {
     if (result != CUDA_SUCCESS) throw std::runtime_error(what + ": driver error " + describe(result));
-}
-
-bool jit_allowed() {
-    const char* value = std::getenv("SM70_KERNELS_ALLOW_JIT");
-    if (value == nullptr || std::strcmp(value, "0") == 0) return false;
-    if (std::strcmp(value, "1") == 0) return true;
-    throw std::runtime_error(
-        std::string("environment variable SM70_KERNELS_ALLOW_JIT: got '") + value +
-        "', want '0' or '1'. Set it to 1 to allow checks on a GPU that is not a V100, or unset it");
 }
 
 int attribute(CUdevice device, CUdevice_attribute which) {
@@ -88,11 +78,12 @@ const DeviceFacts& device_facts(int index) {
 }
 
 Image choose_image(const DeviceFacts& device) {
+    if (device.emulated()) return Image::kEmulatedCubin;
     if (device.major == 7 && device.minor == 0) return Image::kCubin;
     const std::string found = "device cuda:" + std::to_string(device.index) + ": got " + device.name + " (sm_" +
                               std::to_string(device.major) + std::to_string(device.minor) + "), want sm_70 (V100)";
     if (device.major < 7) throw std::runtime_error(found + ". This GPU can't run compute_70 code; use a V100");
-    if (!jit_allowed()) {
+    if (!environment_flag("SM70_KERNELS_ALLOW_JIT")) {
         throw std::runtime_error(found +
                                  ". Use a V100, or set SM70_KERNELS_ALLOW_JIT=1 to compile the embedded compute_70 "
                                  "PTX for this GPU (right results, times that say nothing about V100)");

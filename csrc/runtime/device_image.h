@@ -2,7 +2,8 @@
 //
 // A device of compute capability 7.0 runs the sm_70 cubin. Any other runs the compute_70 PTX, compiled by its driver,
 // and only after SM70_KERNELS_ALLOW_JIT=1: its numbers are good for checking, its times are not a V100's. The choice
-// is made from the capability before anything is loaded, because loading a wrong cubin fails late and obscurely.
+// is made from the capability before anything is loaded, because loading a wrong cubin fails late and obscurely. CPU
+// tensors run the cubin on the emulator, where that is switched on (emulation.h).
 #pragma once
 
 #include <cuda.h>
@@ -11,7 +12,7 @@
 
 namespace sm70::runtime {
 
-enum class Image { kCubin, kPtx };
+enum class Image { kCubin, kPtx, kEmulatedCubin };
 
 struct DeviceFacts {
     int index;
@@ -20,6 +21,8 @@ struct DeviceFacts {
     int multiprocessors;
     int max_dynamic_shared_bytes;  // with opt-in
     CUcontext context;             // the device's primary context, which torch uses
+
+    bool emulated() const { return index < 0; }
 };
 
 // Facts of a CUDA device, read once. Throws std::runtime_error with the driver's code and text.

@@ -22,8 +22,8 @@ SM70_EXPORT const char* sm70_kernels_ptx(size_t* bytes) {
     return sm70::runtime::embedded_ptx().data();
 }
 
-// JSON text {"kernel": {"cubin": launches, "ptx": launches}, ...} of this process, valid until the next call on the
-// same thread.
+// JSON text {"kernel": {"cubin": launches, "ptx": ..., "emulated": ...}, ...} of this process, valid until the next
+// call on the same thread.
 SM70_EXPORT const char* sm70_kernels_launch_counts() {
     thread_local std::string text;
     text = sm70::runtime::launch_counts_json();

@@ -10,6 +10,7 @@
 
 #include "runtime/device_image.h"
 #include "runtime/driver.h"
+#include "runtime/emulation.h"
 
 namespace sm70::runtime {
 
@@ -33,19 +34,12 @@ std::string describe(const Launch& request) {
     return text.str();
 }
 
-}  // namespace
-
-void launch(const Launch& request) {
-    const DeviceFacts& device = device_facts(request.cuda_device);
-    const Image image = choose_image(device);
-    if (request.dynamic_shared_bytes > static_cast<uint32_t>(device.max_dynamic_shared_bytes)) {
-        throw std::runtime_error(describe(request) + ": " + device.name + " has " +
-                                 std::to_string(device.max_dynamic_shared_bytes) + " bytes a block");
-    }
+void launch_on_cuda(const Launch& request, Image image) {
+    const DeviceFacts& device = *request.device;
     const CurrentContext context(device);
     const CUkernel kernel = loaded_kernel(request.kernel, device, image);
     void* stream = nullptr;
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(request.cuda_device, &stream));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device.index, &stream));
     void* arguments[] = {const_cast<void*>(request.params)};
     // A CUkernel is accepted where a CUfunction is wanted (CUDA driver API, cuLaunchKernel).
     const CUresult result =
@@ -55,6 +49,31 @@ void launch(const Launch& request) {
     if (result != CUDA_SUCCESS) {
         throw std::runtime_error("launching " + describe(request) + " on " + device.name + ": driver error " +
                                  sm70::runtime::describe(result));
+    }
+}
+
+const char* name_of(Image image) {
+    switch (image) {
+        case Image::kCubin: return "cubin";
+        case Image::kPtx: return "ptx";
+        case Image::kEmulatedCubin: return "emulated";
+    }
+    return "unknown";
+}
+
+}  // namespace
+
+void launch(const Launch& request) {
+    const DeviceFacts& device = *request.device;
+    const Image image = choose_image(device);
+    if (request.dynamic_shared_bytes > static_cast<uint32_t>(device.max_dynamic_shared_bytes)) {
+        throw std::runtime_error(describe(request) + ": " + device.name + " has " +
+                                 std::to_string(device.max_dynamic_shared_bytes) + " bytes a block");
+    }
+    if (image == Image::kEmulatedCubin) {
+        launch_emulated(request);
+    } else {
+        launch_on_cuda(request, image);
     }
     LaunchCounts& counts = launch_counts();
     std::lock_guard lock(counts.mutex);
@@ -67,9 +86,14 @@ std::string launch_counts_json() {
     std::ostringstream text;
     text << "{";
     const char* separator = "";
-    for (auto& [kernel, by_image] : counts.by_kernel) {
-        text << separator << "\"" << kernel << "\": {\"cubin\": " << by_image[Image::kCubin]
-             << ", \"ptx\": " << by_image[Image::kPtx] << "}";
+    for (const auto& [kernel, by_image] : counts.by_kernel) {
+        text << separator << "\"" << kernel << "\": {";
+        separator = "";
+        for (const auto& [image, launches] : by_image) {
+            text << separator << "\"" << name_of(image) << "\": " << launches;
+            separator = ", ";
+        }
+        text << "}";
         separator = ", ";
     }
     text << "}";

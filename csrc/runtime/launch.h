@@ -8,6 +8,8 @@
 
 namespace sm70::runtime {
 
+struct DeviceFacts;
+
 struct Dim3 {
     uint32_t x = 1, y = 1, z = 1;
 };
@@ -26,15 +28,15 @@ struct Launch {
     uint32_t dynamic_shared_bytes = 0;
     const void* params;  // the kernel's one parameter struct
     size_t params_bytes;
-    int cuda_device;
+    const DeviceFacts* device;  // where the operator's tensors are
     std::vector<Buffer> buffers;
 };
 
-// Launches on the device's current stream. Throws std::runtime_error naming kernel, grid, block, shared bytes and the
-// driver's code and text; nothing has run then.
+// Launches on the device's current stream, or runs the kernel on the emulator. Throws std::runtime_error naming kernel,
+// grid, block, shared bytes and the driver's code and text; nothing has run then.
 void launch(const Launch& request);
 
-// Launches of this process by kernel and image, as JSON: {"kernel": {"cubin": 3, "ptx": 0}}.
+// Launches of this process by kernel and image, as JSON: {"kernel": {"cubin": 3}}, also "ptx", "emulated".
 std::string launch_counts_json();
 
 }  // namespace sm70::runtime

@@ -4,6 +4,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "runtime/emulation.h"
+
 namespace sm70::runtime {
 
 namespace {
@@ -48,22 +50,24 @@ std::string dtype_name(ScalarType type) {
 
 const DeviceFacts& require_one_device(const std::vector<const Argument*>& arguments) {
     const Argument& first = *arguments.front();
-    if (first.tensor.is_cpu()) {
+    const bool emulated = first.tensor.is_cpu() && emulation_enabled();
+    if (first.tensor.is_cpu() && !emulated) {
         refuse(first.op, first.name, "a tensor on the CPU", "a tensor on a CUDA device",
-               "Move the tensors to a V100, or, to check results without one, to a newer GPU with "
-               "SM70_KERNELS_ALLOW_JIT=1");
+               "Move the tensors to a V100, to check results to a newer GPU with SM70_KERNELS_ALLOW_JIT=1, or run the "
+               "machine code on the emulated V100, slowly: 'with sm70_kernels.emulator.enabled():' or "
+               "SM70_KERNELS_EMULATE=1");
     }
-    if (!first.tensor.is_cuda()) {
+    if (!emulated && !first.tensor.is_cuda()) {
         refuse(first.op, first.name, "a tensor on " + device_name(first.tensor), "a tensor on a CUDA device",
                "Move the tensors to a V100");
     }
-    const DeviceFacts& device = device_facts(first.tensor.get_device_index());
+    const DeviceFacts& device = emulated ? emulated_device() : device_facts(first.tensor.get_device_index());
     choose_image(device);
+    const std::string wanted = device_name(first.tensor);
     for (const Argument* argument : arguments) {
-        if (!argument->tensor.is_cuda() || argument->tensor.get_device_index() != device.index) {
-            refuse(argument->op, argument->name, "a tensor on " + device_name(argument->tensor),
-                   "a tensor on cuda:" + std::to_string(device.index) + ", where '" + first.name + "' is",
-                   "Move all tensors to one device");
+        if (const std::string found = device_name(argument->tensor); found != wanted) {
+            refuse(argument->op, argument->name, "a tensor on " + found,
+                   "a tensor on " + wanted + ", where '" + first.name + "' is", "Move all tensors to one device");
         }
     }
     return device;

@@ -30,7 +30,8 @@ struct Argument {
 
 std::string dtype_name(ScalarType type);
 
-// All arguments on one CUDA device that this build runs on; returns its facts.
+// All arguments on one CUDA device that this build runs on, or on the CPU with the emulator switched on; returns its
+// facts.
 const DeviceFacts& require_one_device(const std::vector<const Argument*>& arguments);
 
 void require_dtype(const Argument& argument, std::initializer_list<ScalarType> wanted);

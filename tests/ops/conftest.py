@@ -1,15 +1,20 @@
-"""The device fixture: every operator test runs on each target of this machine."""
+"""The device fixtures: every operator test runs on each target of this machine."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 import torch
 
+from sm70_kernels import emulator
 
-def _target() -> tuple[str, str | None]:
-    """Name of this machine's target, and why it can't be used, if so."""
+EMULATED = "emulated V100"
+
+
+def _gpu() -> tuple[str, str | None]:
+    """Name of this machine's GPU target, and why it can't be used, if so."""
     if not torch.cuda.is_available():
         return "V100", "needs sm_70, found no CUDA device"
     major, minor = torch.cuda.get_device_capability()
@@ -21,10 +26,26 @@ def _target() -> tuple[str, str | None]:
     return "V100", f"needs sm_70, found sm_{major}{minor} ({name}) without SM70_KERNELS_ALLOW_JIT=1"
 
 
-@pytest.fixture(params=[_target()], ids=lambda target: target[0])
-def device(request: pytest.FixtureRequest) -> torch.device:
-    """The device that the operators run on; skips with the reason where there is none."""
-    _, reason = request.param
-    if reason is not None:
-        pytest.skip(reason)
+GPU = _gpu()
+
+
+def _require_gpu() -> torch.device:
+    if GPU[1] is not None:
+        pytest.skip(GPU[1])
     return torch.device("cuda", torch.cuda.current_device())
+
+
+@pytest.fixture(params=[GPU[0], EMULATED])
+def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """The device that the operators run on: this machine's GPU, then the emulated V100 (CPU tensors)."""
+    if request.param == EMULATED:
+        with emulator.enabled():
+            yield torch.device("cpu")
+    else:
+        yield _require_gpu()
+
+
+@pytest.fixture(params=[GPU[0]])
+def cuda_device(request: pytest.FixtureRequest) -> torch.device:
+    """For tests of what only a GPU has: streams, graphs, several devices."""
+    return _require_gpu()

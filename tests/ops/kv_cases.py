@@ -31,6 +31,14 @@ def poison(tensor: Tensor, kv_format: str) -> None:
     tensor.view(torch.int16 if kv_format == "fp16" else torch.uint8).fill_(POISON[kv_format])
 
 
+def empty_pool(shape: tuple[int, int, int, int], device: torch.device) -> Tensor:
+    """An FP8 pool too large to touch: poisoned on a GPU, on the CPU left to the system, which backs pages as needed."""
+    pool = torch.empty(shape, dtype=torch.uint8, device=device)
+    if device.type == "cuda":
+        poison(pool, "e4m3")
+    return pool
+
+
 LAYOUTS = ("contiguous", "head_major", "unbind", "token_stride_264", "padded", "offset_1", "offset_8")
 
 

@@ -14,10 +14,10 @@ from tests.ops.kv_cases import (
     HEADS,
     LAYOUTS,
     canonical_nan,
+    empty_pool,
     fill_live,
     make_cache,
     make_rows,
-    poison,
 )
 
 SENTINEL = 12345.0  # what the output holds where nothing may be written
@@ -219,10 +219,7 @@ def test_no_rows_and_no_tokens(device: torch.device) -> None:
 
 def test_pool_beyond_2_31_elements(device: torch.device) -> None:
     page, pages = 1568, 5351  # 2^31 bytes and one page more
-    if torch.cuda.mem_get_info(device)[0] < 3 * 2**31:
-        pytest.skip("needs 6 GiB of free GPU memory")
-    pool = torch.empty(pages, page, 1, 256, dtype=torch.uint8, device=device)
-    poison(pool, "e4m3")
+    pool = empty_pool((pages, page, 1, 256), device)
     assert pool.numel() > 2**31
     rows = make_rows([1600], page, pages, device, max_tokens=2 * page, order="descending")
     fill_live(pool, rows, "e4m3", 5)

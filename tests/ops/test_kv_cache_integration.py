@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from sm70_kernels import emulator
 from sm70_kernels.ops import kv_cache
 from sm70_kernels.reference.compare import compare_bitwise
 from tests.ops.kv_cases import fill_live, make_cache, make_rows
@@ -19,13 +20,13 @@ from tests.ops.test_kv_cache_gather import SENTINEL
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_gather_graph_serves_other_lengths_pages_and_scales(device: torch.device) -> None:
+def test_gather_graph_serves_other_lengths_pages_and_scales(cuda_device: torch.device) -> None:
     page, pages, max_tokens = 48, 60, 700
-    caches = make_cache("unbind", (pages, page, 1, 64), "e4m3", device)
-    table = torch.full((4, 15), -1, dtype=torch.int32, device=device)
-    lens = torch.zeros(4, dtype=torch.int32, device=device)
-    scale = torch.ones(1, device=device)
-    k, v = (torch.full((4, max_tokens, 1, 64), SENTINEL, dtype=torch.float16, device=device) for _ in range(2))
+    caches = make_cache("unbind", (pages, page, 1, 64), "e4m3", cuda_device)
+    table = torch.full((4, 15), -1, dtype=torch.int32, device=cuda_device)
+    lens = torch.zeros(4, dtype=torch.int32, device=cuda_device)
+    scale = torch.ones(1, device=cuda_device)
+    k, v = (torch.full((4, max_tokens, 1, 64), SENTINEL, dtype=torch.float16, device=cuda_device) for _ in range(2))
 
     def call() -> None:
         kv_cache.gather_paged_kv(*caches, table, lens, scale, scale, kv_format="e4m3", k_out=k, v_out=v)
@@ -37,7 +38,7 @@ def test_gather_graph_serves_other_lengths_pages_and_scales(device: torch.device
     steps = [([0, 0, 0, 0], 1.0), ([700, 1, 0, 300], 1.0), ([3, 600, 47, 49], 0.5), ([0, 0, 0, 0], 2.0),
              ([100, 100, 100, 100], 0.3), ([700, 1, 0, 300], 1.0)]  # fmt: skip
     for step, (lengths, factor) in enumerate(steps):
-        rows = make_rows(lengths, page, pages, device, max_tokens=720, seed=step)
+        rows = make_rows(lengths, page, pages, cuda_device, max_tokens=720, seed=step)
         for seed, cache in enumerate(caches):
             fill_live(cache, rows, "e4m3", 10 * step + seed)
         table.copy_(rows.block_table)
@@ -68,11 +69,11 @@ def test_six_replays_are_bitwise_equal(device: torch.device) -> None:
             compare_bitwise(again[0][row, :length].cpu(), first[0][row, :length].cpu())
 
 
-def test_write_graph(device: torch.device) -> None:
-    caches = make_cache("contiguous", (4, 16, 1, 64), "e4m3", device)
-    k = torch.ones(4, 1, 64, dtype=torch.float16, device=device)
-    slots = torch.full((4,), -1, dtype=torch.int64, device=device)
-    scale = torch.ones(1, device=device)
+def test_write_graph(cuda_device: torch.device) -> None:
+    caches = make_cache("contiguous", (4, 16, 1, 64), "e4m3", cuda_device)
+    k = torch.ones(4, 1, 64, dtype=torch.float16, device=cuda_device)
+    slots = torch.full((4,), -1, dtype=torch.int64, device=cuda_device)
+    scale = torch.ones(1, device=cuda_device)
     kv_cache.write_paged_kv(k, k, *caches, slots, scale, scale, kv_format="e4m3")
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -88,10 +89,10 @@ def test_write_graph(device: torch.device) -> None:
         assert int(cache.count_nonzero()) == 3 * 64
 
 
-def test_current_stream_is_used(device: torch.device) -> None:
-    cache = torch.zeros(2, 16, 1, 64, dtype=torch.uint8, device=device)
-    k = torch.ones(16, 1, 64, dtype=torch.float16, device=device)
-    slots = torch.arange(16, device=device)
+def test_current_stream_is_used(cuda_device: torch.device) -> None:
+    cache = torch.zeros(2, 16, 1, 64, dtype=torch.uint8, device=cuda_device)
+    k = torch.ones(16, 1, 64, dtype=torch.float16, device=cuda_device)
+    slots = torch.arange(16, device=cuda_device)
     kv_cache.write_paged_kv(k, k, cache, cache.clone(), slots, kv_format="e4m3")
     cache.zero_()
     side = torch.cuda.Stream()
@@ -162,7 +163,7 @@ def write(): kv_cache.write_paged_kv(k, k, cache, cache, slots, kv_format="e4m3"
 """
 
 
-def test_first_call_of_a_process_inside_a_capture(device: torch.device) -> None:
+def test_first_call_of_a_process_inside_a_capture(cuda_device: torch.device) -> None:
     done = in_subprocess(
         SETUP
         + """
@@ -189,13 +190,21 @@ BAD_INDICES = {
 
 
 @pytest.mark.parametrize("action", BAD_INDICES.values(), ids=BAD_INDICES.keys())
-def test_bad_index_stops_the_kernel(device: torch.device, action: str) -> None:
+def test_bad_index_stops_the_kernel(cuda_device: torch.device, action: str) -> None:
     done = in_subprocess(f"{SETUP}\n{action}\ntorch.cuda.synchronize()")
     assert done.returncode != 0
     assert "CUDA error" in done.stderr or "cudaError" in done.stderr, done.stderr
 
 
-def test_first_use_by_many_threads(device: torch.device) -> None:
+@pytest.mark.parametrize("action", BAD_INDICES.values(), ids=BAD_INDICES.keys())
+def test_bad_index_stops_the_emulated_kernel(action: str) -> None:
+    names: dict[str, object] = {}
+    exec(SETUP.replace('"cuda"', '"cpu"'), names)
+    with emulator.enabled(), pytest.raises(RuntimeError, match=r"kv_cache_\w+_e4m3_x8\+0x[0-9a-f]+: BPT.TRAP"):
+        exec(action, names)
+
+
+def test_first_use_by_many_threads(cuda_device: torch.device) -> None:
     done = in_subprocess(
         SETUP
         + """
@@ -215,8 +224,8 @@ assert sum(sum(images.values()) for images in counts.values()) == 640, counts
     assert done.returncode == 0, done.stderr
 
 
-def test_other_gpu_without_opt_in_is_refused(device: torch.device) -> None:
-    if torch.cuda.get_device_capability(device) == (7, 0):
+def test_other_gpu_without_opt_in_is_refused(cuda_device: torch.device) -> None:
+    if torch.cuda.get_device_capability(cuda_device) == (7, 0):
         pytest.skip("this GPU is a V100: nothing to opt in to")
     done = in_subprocess(SETUP + "\nwrite()", SM70_KERNELS_ALLOW_JIT="0")
     assert done.returncode != 0
@@ -225,7 +234,7 @@ def test_other_gpu_without_opt_in_is_refused(device: torch.device) -> None:
     assert "SM70_KERNELS_ALLOW_JIT: got 'yes', want '0' or '1'" in done.stderr, done.stderr
 
 
-def test_several_devices_in_one_process(device: torch.device) -> None:
+def test_several_devices_in_one_process(cuda_device: torch.device) -> None:
     if torch.cuda.device_count() < 2:
         pytest.skip("one GPU here: nothing to tell apart")
     for index in (0, 1, 0):
@@ -236,10 +245,10 @@ def test_several_devices_in_one_process(device: torch.device) -> None:
         assert bool((cache == 0x38).all())
 
 
-def test_launch_counts_are_thread_safe(device: torch.device) -> None:
-    cache = torch.zeros(1, 16, 1, 64, dtype=torch.uint8, device=device)
-    k = torch.ones(1, 1, 64, dtype=torch.float16, device=device)
-    slots = torch.zeros(1, dtype=torch.int64, device=device)
+def test_launch_counts_are_thread_safe(cuda_device: torch.device) -> None:
+    cache = torch.zeros(1, 16, 1, 64, dtype=torch.uint8, device=cuda_device)
+    k = torch.ones(1, 1, 64, dtype=torch.float16, device=cuda_device)
+    slots = torch.zeros(1, dtype=torch.int64, device=cuda_device)
     before = sum(kv_cache.library.launch_counts().get("kv_cache_write_e4m3_x8", {}).values())
     threads = [
         threading.Thread(

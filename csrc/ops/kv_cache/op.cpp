@@ -201,7 +201,7 @@ void write_paged_kv(const Tensor& k, const Tensor& v, const Tensor& key_cache, c
     request.block = {kThreads};
     request.params = &params;
     request.params_bytes = sizeof(params);
-    request.cuda_device = device.index;
+    request.device = &device;
     request.buffers = {runtime::buffer_of(k_arg, false), runtime::buffer_of(v_arg, false),
                        runtime::buffer_of(slot_arg, false), runtime::buffer_of(key_arg, true),
                        runtime::buffer_of(value_arg, true)};
@@ -303,7 +303,7 @@ void gather_paged_kv(const Tensor& key_cache, const Tensor& value_cache, const T
     request.block = {kThreads};
     request.params = &params;
     request.params_bytes = sizeof(params);
-    request.cuda_device = device.index;
+    request.device = &device;
     request.buffers = {runtime::buffer_of(key_arg, false),   runtime::buffer_of(value_arg, false),
                        runtime::buffer_of(table_arg, false), runtime::buffer_of(lens_arg, false),
                        runtime::buffer_of(k_arg, true),      runtime::buffer_of(v_arg, true)};

@@ -34,7 +34,7 @@ void canary(const Tensor& out, const std::string& fault) {
     request.block = {kThreads};
     request.params = &params;
     request.params_bytes = sizeof(params);
-    request.cuda_device = device.index;
+    request.device = &device;
     request.buffers = {runtime::buffer_of(out_arg, true)};
     runtime::launch(request);
 }
