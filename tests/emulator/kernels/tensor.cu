@@ -67,3 +67,45 @@ extern "C" __global__ void gemm(const __half* a, const __half* b, float* c, int 
     for (int i = 0; i < 8; ++i)
         c[(size_t)(row0 + (lane & 1) + (i & 2) + 4 * half) * n + col0 + (i & 4) + (lane & 2) + (i & 1)] = d[i];
 }
+
+// The same product by blocks of 64 x 64 through shared memory, k in tiles of 64. Each of the four warps computes 32 x 32:
+// two by two of the 16 x 16 above. Rows of a tile are 8 halves longer than it, so that lanes meet in different banks.
+extern "C" __global__ void __launch_bounds__(128) gemm_tiled(const __half* a, const __half* b, float* c, int n, int k) {
+    constexpr int kTile = 64, kRow = kTile + 8;
+    __shared__ __align__(16) __half tile_a[kTile * kRow], tile_b[kTile * kRow];
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, q = lane >> 2 & 3, half = lane >> 4;
+    const int row0 = (warp >> 1) * 32 + 8 * (q & 1), col0 = (warp & 1) * 32 + 8 * (q >> 1);
+    const int own = (lane & 3) + 4 * half;
+    float sums[2][2][8] = {};
+    for (int k0 = 0; k0 < k; k0 += kTile) {
+        for (int i = threadIdx.x; i < kTile * kTile / 8; i += 128) {
+            const int row = i >> 3, column = (i & 7) * 8;
+            *(uint4*)(tile_a + row * kRow + column) =
+                *(const uint4*)(a + (size_t)(blockIdx.y * kTile + row) * k + k0 + column);
+            *(uint4*)(tile_b + row * kRow + column) =
+                *(const uint4*)(b + (size_t)(blockIdx.x * kTile + row) * k + k0 + column);
+        }
+        __syncthreads();
+        for (int kk = 0; kk < kTile; kk += 4) {
+            for (int i = 0; i < 2; ++i) {
+                for (int j = 0; j < 2; ++j) {
+                    const uint2 va = *(const uint2*)(tile_a + (row0 + 16 * i + own) * kRow + kk);
+                    const uint2 vb = *(const uint2*)(tile_b + (col0 + 16 * j + own) * kRow + kk);
+                    const unsigned a[2] = {va.x, va.y}, b[2] = {vb.x, vb.y};
+                    float(&d)[8] = sums[i][j];
+                    MMA_SINGLE("row", "col");
+                }
+            }
+        }
+        __syncthreads();
+    }
+    for (int i = 0; i < 2; ++i) {
+        for (int j = 0; j < 2; ++j) {
+            for (int e = 0; e < 8; ++e) {
+                const int row = blockIdx.y * kTile + row0 + 16 * i + (lane & 1) + (e & 2) + 4 * half;
+                const int column = blockIdx.x * kTile + col0 + 16 * j + (e & 4) + (lane & 2) + (e & 1);
+                c[(size_t)row * n + column] = sums[i][j][e];
+            }
+        }
+    }
+}
