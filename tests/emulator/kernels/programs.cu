@@ -74,8 +74,8 @@ extern "C" __global__ void split_atomics(const int* x, int* totals, float* float
     atomicAdd(float_total, float_sum);
 }
 
-// A warp goes on until its last lane is done, so trip counts differ from warp to warp, and lanes that are done still take
-// part in the exchange. Then each lane loops as often as it had steps.
+// A warp goes on until its last lane is done, so trip counts differ from warp to warp, and lanes that are done still
+// take part in the exchange. Then each lane loops as often as it had steps.
 extern "C" __global__ void warp_trips(const unsigned* start, const float* x, unsigned* steps, unsigned* turns,
                                       unsigned* mixed, float* sums) {
     const int t = blockIdx.x * blockDim.x + threadIdx.x;

@@ -68,8 +68,9 @@ extern "C" __global__ void gemm(const __half* a, const __half* b, float* c, int 
         c[(size_t)(row0 + (lane & 1) + (i & 2) + 4 * half) * n + col0 + (i & 4) + (lane & 2) + (i & 1)] = d[i];
 }
 
-// The same product by blocks of 64 x 64 through shared memory, k in tiles of 64. Each of the four warps computes 32 x 32:
-// two by two of the 16 x 16 above. Rows of a tile are 8 halves longer than it, so that lanes meet in different banks.
+// The same product by blocks of 64 x 64 through shared memory, k in tiles of 64. Each of the four warps computes 32 x
+// 32: two by two of the 16 x 16 above. Rows of a tile are 8 halves longer than it, so that lanes meet in different
+// banks.
 extern "C" __global__ void __launch_bounds__(128) gemm_tiled(const __half* a, const __half* b, float* c, int n, int k) {
     constexpr int kTile = 64, kRow = kTile + 8;
     __shared__ __align__(16) __half tile_a[kTile * kRow], tile_b[kTile * kRow];

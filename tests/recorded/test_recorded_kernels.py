@@ -1,0 +1,52 @@
+"""The emulator gives what a GPU gave from the same PTX: the kernels of tests/emulator."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+
+from tests.emulator import toolchain
+from tests.recorded import kernel_cases
+from tests.recorded.ptx_text import kernel_hashes
+from tests.recorded.recording import Recording
+
+CASES = kernel_cases.all_cases()
+
+
+@functools.cache
+def recording() -> Recording:
+    return Recording("kernels")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory):
+    """Program and hashes of the PTX of each file of kernels."""
+    folder = tmp_path_factory.mktemp("cubins")
+
+    @functools.cache
+    def build(source: str) -> tuple[toolchain.Program, dict[str, str]]:
+        ptx = toolchain.to_ptx(Path(toolchain.KERNELS / f"{source}.cu").read_text())
+        cubin = toolchain.to_cubin(ptx, folder, source)
+        program = toolchain.Program.load(cubin, toolchain.listing_of(cubin, folder, source))
+        return program, kernel_hashes(ptx.decode())
+
+    return build
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_emulator_agrees_with_the_gpu(built, name):
+    case = CASES[name]
+    program, hashes = built(case.source)
+    recorded = recording().case(name, ptx=hashes[case.kernel], inputs=case.inputs())
+    program.run(
+        case.kernel, case.grid, case.block, *case.arguments, outputs=case.written,
+        dynamic_shared_bytes=case.dynamic_shared_bytes,
+    )  # fmt: skip
+    problems = recording().problems(name, recorded, case.outputs(case.arguments), case.rules())
+    assert not problems, f"{recording().facts['device']}, {recording().facts['date']}:\n{problems}"
+
+
+def test_nothing_is_recorded_that_no_test_looks_at():
+    assert recording().facts["cases"].keys() == CASES.keys()
