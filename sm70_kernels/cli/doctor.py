@@ -34,7 +34,7 @@ def check_variables(variables: Mapping[str, str]) -> Iterator[Check]:
     """Variables of this package and those that change which device is seen."""
     try:
         _variables.check(variables)
-        allow_jit = _variables.flag("ALLOW_JIT", variables)
+        allow_jit, emulate = (_variables.flag(name, variables) for name in ("ALLOW_JIT", "EMULATE"))
     except _variables.VariableError as error:
         yield problem("variables", str(error), "Correct or unset the variable")
         return
@@ -42,7 +42,15 @@ def check_variables(variables: Mapping[str, str]) -> Iterator[Check]:
     yield ok("variables", ", ".join(shown) or f"no {_variables.PREFIX}* variable is set")
     if "CUDA_VISIBLE_DEVICES" in variables:
         yield note("variables", f"CUDA_VISIBLE_DEVICES={variables['CUDA_VISIBLE_DEVICES']!r} limits the GPUs", None)
-    yield ok("jit", "allowed: newer GPUs run the PTX" if allow_jit else "not allowed: only a V100 runs the operators")
+    yield ok(
+        "jit", "allowed: newer GPUs run the PTX" if allow_jit else "not allowed: of GPUs only a V100 runs the operators"
+    )
+    yield ok(
+        "emulate",
+        f"{_variables.PREFIX}EMULATE=1: CPU tensors run on the emulated V100"
+        if emulate
+        else "off: CPU tensors are refused outside sm70_kernels.emulator.enabled()",
+    )
 
 
 def check_gpus(survey: gpu.Survey, driver: str | None, variables: Mapping[str, str]) -> Iterator[Check]:
@@ -51,8 +59,8 @@ def check_gpus(survey: gpu.Survey, driver: str | None, variables: Mapping[str, s
         yield note(
             "gpu",
             survey.reason or "no GPU",
-            "To run operators, use a V100 host with an NVIDIA driver (R580 is the last branch for V100); in a "
-            "container, start it with '--gpus all'",
+            "To run operators at speed, use a V100 host with an NVIDIA driver (R580 is the last branch for V100); in a "
+            "container, start it with '--gpus all'. CPU tensors run on the emulated V100 (docs/emulator.md)",
         )
         return
     yield ok("driver", driver or "loaded, its version is unknown")
@@ -93,7 +101,8 @@ def check_torch(version: str | None, cuda: str | None) -> Iterator[Check]:
 
 def check_loading(root: Path) -> Iterator[Check]:
     """Load every operator in a process of its own, which may crash."""
-    command = [sys.executable, "-c", "import sm70_kernels.ops as ops; print(', '.join(ops.__all__))"]
+    code = "import sm70_kernels.ops; from sm70_kernels import _native; print(', '.join(sorted(_native.loaded())))"
+    command = [sys.executable, "-c", code]
     path = os.pathsep.join(part for part in (str(root), os.environ.get("PYTHONPATH")) if part)
     try:
         done = subprocess.run(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 import re
+import shutil
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,8 +71,31 @@ def check(root: Path) -> Iterator[Check]:
             yield problem("library", f"{entry.path} has capability revision {found}, Python wants {wanted}", _REMEDY)
         elif not any(f"{operator!r}" in sentence for sentence in differing):
             yield ok("library", f"{entry.path}, revision {found}, SHA-256 {entry.sha256[:12]}… as built")
+    yield from _emulator(build, differing)
     yield from _strangers(root, build)
     yield from _interpreter_module(root)
+
+
+def nvdisasm() -> Path | None:
+    """The disassembler that the emulator reads machine code with; None where it is not installed."""
+    found = shutil.which(os.fsdecode(_native._emulator_places()[1]))
+    return Path(found) if found else None
+
+
+def _emulator(build: built.Build, differing: list[str]) -> Iterator[Check]:
+    """What CPU tensors need: the emulator's DSO, and nvdisasm."""
+    if build.emulator is None:
+        yield problem("emulator", "the build manifest names no emulator", _REMEDY)
+    elif not any(sentence.startswith("emulator:") for sentence in differing):
+        yield ok("emulator", f"{build.emulator.path}, SHA-256 {build.emulator.sha256[:12]}… as built")
+    if nvdisasm() is None:
+        yield note(
+            "emulator",
+            "nvdisasm is not installed, so CPU tensors can't run on the emulated V100",
+            "Install the triton wheel that the lock file pins, which brings it: 'scripts/nox -s build'",
+        )
+    else:
+        yield ok("emulator", "nvdisasm found")
 
 
 def _strangers(root: Path, build: built.Build) -> Iterator[Check]:

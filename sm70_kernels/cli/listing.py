@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
+from sm70_kernels import _variables
 from sm70_kernels.build.manifest import sha256
 from sm70_kernels.build.settings import ROOT
-from sm70_kernels.cli import output
+from sm70_kernels.cli import libraries, output
 from sm70_kernels.evidence import built, validated
 from sm70_kernels.evidence.schema import (
     ENVIRONMENT,
@@ -21,12 +23,14 @@ from sm70_kernels.evidence.schema import (
     read,
 )
 
+State = Literal["current", "missing", "differs"]
+
 
 class Operator(Record, kw_only=True, frozen=True):
     """An operator's DSO on disk against the build manifest, and its kernels' resources."""
 
     operator: str
-    state: Literal["current", "missing", "differs"]
+    state: State
     path: str
     sha256: str | None
     cubin_sha256: str
@@ -38,6 +42,18 @@ class Operator(Record, kw_only=True, frozen=True):
     def hashes(self) -> tuple[str | None, str, str]:
         """Of library, cubin and PTX."""
         return self.sha256, self.cubin_sha256, self.ptx_sha256
+
+
+class Emulator(Record, kw_only=True, frozen=True):
+    """The emulator's DSO on disk against the build manifest, and what else CPU tensors need."""
+
+    state: State
+    path: str
+    sha256: str | None
+    nvdisasm: bool
+    """Whether the disassembler is installed that it reads machine code with."""
+    switched_on: bool
+    """Whether SM70_KERNELS_EMULATE=1 sends every CPU tensor to it."""
 
 
 class Run(Record, kw_only=True, frozen=True):
@@ -60,6 +76,7 @@ class Listing(Record, kw_only=True, frozen=True):
 
     schema_version: int = SCHEMA_VERSION
     operators: list[Operator]
+    emulator: Emulator | None
     runs: list[Run]
     problems: list[str]
 
@@ -77,19 +94,34 @@ def _short(digest: str | None) -> str:
     return digest[:12] if digest else ""
 
 
-def _operators(root: Path) -> tuple[list[Operator], list[str]]:
-    try:
-        build = built.read(root)
-    except EvidenceError as error:
-        return [], [str(error)]
+def _on_disk(entry: built.BuiltFile, root: Path) -> tuple[State, str | None]:
+    """A built file's state and hash."""
+    path = root / entry.path
+    digest = sha256(path) if path.is_file() else None
+    return "missing" if digest is None else "current" if digest == entry.sha256 else "differs", digest
+
+
+def _emulator(build: built.Build, root: Path) -> Emulator | None:
+    if build.emulator is None:
+        return None
+    state, digest = _on_disk(build.emulator, root)
+    return Emulator(
+        state=state,
+        path=build.emulator.path,
+        sha256=digest,
+        nvdisasm=libraries.nvdisasm() is not None,
+        switched_on=os.environ.get(f"{_variables.PREFIX}EMULATE") == "1",
+    )
+
+
+def _operators(build: built.Build, root: Path) -> list[Operator]:
     found = []
     for operator, entry in sorted(build.operators.items()):
-        path = root / entry.path
-        digest = sha256(path) if path.is_file() else None
+        state, digest = _on_disk(entry, root)
         found.append(
             Operator(
                 operator=operator,
-                state="missing" if digest is None else "current" if digest == entry.sha256 else "differs",
+                state=state,
                 path=entry.path,
                 sha256=digest,
                 cubin_sha256=entry.cubin_sha256,
@@ -98,7 +130,7 @@ def _operators(root: Path) -> tuple[list[Operator], list[str]]:
                 kernels=entry.kernels,
             )
         )
-    return found, built.differing_libraries(build, root)
+    return found
 
 
 def _runs(results: Path) -> tuple[list[Run], list[str]]:
@@ -131,9 +163,16 @@ def collect(results: Path | None = None, root: Path = ROOT) -> Listing:
     """Read the build manifest and the run folders: of the checkout, else of the current folder."""
     if results is None:
         results = root / "results" if (root / "csrc").is_dir() else Path("results")
-    operators, problems = _operators(root)
+    operators: list[Operator] = []
+    emulator = None
+    try:
+        build = built.read(root)
+        operators, emulator = _operators(build, root), _emulator(build, root)
+        problems = built.differing_libraries(build, root)
+    except EvidenceError as error:
+        problems = [str(error)]
     runs, unreadable = _runs(results)
-    return Listing(operators=operators, runs=runs, problems=problems + unreadable)
+    return Listing(operators=operators, emulator=emulator, runs=runs, problems=problems + unreadable)
 
 
 def show(listing: Listing, *, as_json: bool) -> None:
@@ -152,6 +191,11 @@ def show(listing: Listing, *, as_json: bool) -> None:
         for kernel, facts in sorted(entry.kernels.items())
     ]
     output.table("kernels (sm_70)", ("kernel", *_RESOURCES.values()), kernels)
+    if listing.emulator is not None:
+        entry = listing.emulator
+        nvdisasm, switch = "found" if entry.nvdisasm else "missing", "on" if entry.switched_on else "off"
+        row = (entry.state, _short(entry.sha256), nvdisasm, switch)
+        output.table("emulator", ("state", "library", "nvdisasm", f"{_variables.PREFIX}EMULATE"), [row])
     runs = [
         (run.name, run.status, ", ".join(run.gpus) or "none", ", ".join(run.images) or "none", run.reason)
         for run in listing.runs

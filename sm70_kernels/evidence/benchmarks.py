@@ -3,12 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sm70_kernels.evidence.places import Places
-from sm70_kernels.evidence.schema import Validation
+from sm70_kernels.evidence.schema import Skip, Validation
+
+#: ``extra_info.label`` of rows that measure the emulator itself, and need no GPU.
+EMULATOR_LABEL = "emulator speed (host CPU), not V100"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """How many rows a session measured."""
+
+    gpu: int
+    emulator: int
+
+    def reason(self, lacking: Sequence[Skip]) -> str:
+        """The session's reason; ``lacking`` are the rows that were skipped for lack of a GPU."""
+        parts = [
+            f"{count} {name} {'row' if count == 1 else 'rows'}"
+            for count, name in ((self.gpu, "GPU"), (self.emulator, "emulator"))
+            if count
+        ]
+        if lacking:
+            count = len(lacking)
+            parts.append(f"{count} {'row needs' if count == 1 else 'rows need'} a GPU: {lacking[0].reason}")
+        return "; ".join(parts)
 
 
 def row_label(row: Mapping[str, Any], validation: Mapping[str, Validation]) -> str:
@@ -18,8 +42,8 @@ def row_label(row: Mapping[str, Any], validation: Mapping[str, Validation]) -> s
     return "validated" if named and all(verdict.label == "validated" for verdict in named) else "unvalidated"
 
 
-def complete(path: Path, validation: Mapping[str, Validation], places: Places) -> int:
-    """Label every row and make paths relative. Returns the number of rows; without rows the file is removed.
+def complete(path: Path, validation: Mapping[str, Validation], places: Places) -> Rows:
+    """Label every row and make paths relative. Returns what was measured; without rows the file is removed.
 
     pytest-benchmark opens the file when it starts and leaves it empty when nothing was measured.
     """
@@ -27,9 +51,10 @@ def complete(path: Path, validation: Mapping[str, Validation], places: Places) -
     rows = json.loads(text)["benchmarks"] if text.strip() else []
     if not rows:
         path.unlink(missing_ok=True)
-        return 0
+        return Rows(0, 0)
     results = json.loads(places.text(text))
     for row in results["benchmarks"]:
         row.setdefault("extra_info", {})["validation"] = row_label(row, validation)
     path.write_text(json.dumps(results, indent=1) + "\n")
-    return len(rows)
+    emulator = sum(row.get("extra_info", {}).get("label") == EMULATOR_LABEL for row in rows)
+    return Rows(len(rows) - emulator, emulator)

@@ -39,6 +39,8 @@ class Build(msgspec.Struct, frozen=True):
     interpreter_module: BuiltFile
     sources: dict[str, str]
     versions: dict[str, str]
+    emulator: BuiltFile | None = None
+    """The emulator's DSO."""
 
 
 def manifest_path(root: Path = ROOT) -> Path:
@@ -86,18 +88,23 @@ def stale_sources(build: Build, root: Path = ROOT) -> list[str]:
 
 
 def differing_libraries(build: Build, root: Path = ROOT) -> list[str]:
-    """A sentence for each operator DSO on disk that is missing or is not the one in the manifest."""
-    sentences = []
-    for operator, built in sorted(build.operators.items()):
-        path = root / built.path
-        if not path.is_file():
-            sentences.append(f"operator {operator!r}: {built.path} is missing")
-        elif (found := sha256(path)) != built.sha256:
-            sentences.append(
-                f"operator {operator!r}: {built.path} has SHA-256 {found[:12]}…, the build manifest says "
-                f"{built.sha256[:12]}…"
-            )
-    return sentences
+    """A sentence for each DSO on disk, an operator's or the emulator's, that is missing or not the manifest's."""
+    files: list[tuple[str, BuiltFile]] = [
+        (f"operator {operator!r}", built) for operator, built in sorted(build.operators.items())
+    ]
+    if build.emulator is not None:
+        files.append(("emulator", build.emulator))
+    return [f"{name}: {sentence}" for name, built in files if (sentence := _difference(built, root))]
+
+
+def _difference(built: BuiltFile, root: Path) -> str | None:
+    """What is wrong with a built file on disk."""
+    path = root / built.path
+    if not path.is_file():
+        return f"{built.path} is missing"
+    if (found := sha256(path)) != built.sha256:
+        return f"{built.path} has SHA-256 {found[:12]}…, the build manifest says {built.sha256[:12]}…"
+    return None
 
 
 def require_current(root: Path = ROOT) -> Build:

@@ -20,7 +20,6 @@ _DISTRIBUTIONS = (
     "hypothesis",
     "nvidia-cuda-nvrtc-cu12",
     "nvidia-cuda-runtime-cu12",
-    "nvidia-cuda-sanitizer-api-cu12",
     "numpy",
     "pytest",
     "pytest-benchmark",

@@ -1,4 +1,4 @@
-"""When a compute-sanitizer log counts: pure functions from exit code and text to a verdict.
+"""When a memory check counts: pure functions from exit code and text to a verdict.
 
 A silent tool is the danger: an exit code that nobody asked for, a summary that was never printed, no test that ran, a
 tool that sees nothing. So a sweep passes only on positive evidence of each.
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 #: compute-sanitizer's own exit code for "the program succeeded, but I found errors". No Python or pytest code.
 ERROR_EXIT_CODE = 86
+#: pytest's exit code when it collected no test.
+_NO_TESTS = 5
 
 _SUMMARIES = {
     "racecheck": re.compile(r"^=+ RACECHECK SUMMARY: (\d+) hazards?\b", re.MULTILINE),
@@ -73,4 +75,44 @@ def judge_canary(tool: Tool, exit_code: int | None, log: str) -> str | None:
         return f"the canary's fault {tool.fault!r} was not caught"
     if exit_code != ERROR_EXIT_CODE:
         return f"the canary was caught, but the exit code is {exit_code}, want {ERROR_EXIT_CODE}"
+    return None
+
+
+#: The emulator as a memory checker, for machines without a usable GPU.
+EMULATOR = "emulator"
+EMULATOR_CHECKS = "emulator: bounds, alignment, write permission"
+EMULATOR_LIMITS = "races, barrier divergence and uninitialised data are not checked by it"
+
+#: What the canary says of a kernel that came to its end, and of a report.
+RIGHT_RESULT, REPORTED = "ran to its end with the right result", "reported: "
+#: A report names the kernel, the address and the buffer.
+_OUT_OF_BOUNDS = re.compile(
+    rf"^canary: out_of_bounds: {REPORTED}.*\bcanary_out_of_bounds\+0x[0-9a-f]+: .* at 0x[0-9a-f]+: .*\bbuffer 'out'",
+    re.MULTILINE,
+)
+
+
+def judge_emulated_sweep(exit_code: int | None, executed: int, launches: int) -> str | None:
+    """Why the tests on the emulator do not count as clean; None when they do. ``launches`` are those it ran."""
+    if exit_code is None:
+        return "the tests did not end in time"
+    if exit_code not in (0, _NO_TESTS):
+        return f"exit code {exit_code}, want 0"
+    if executed < 1:
+        return "no test was executed"
+    if launches < 1:
+        return "no kernel ran on the emulator"
+    return None
+
+
+def judge_emulated_canary(exit_code: int | None, log: str) -> str | None:
+    """Why the canary does not count as caught by the emulator; None when it does."""
+    if exit_code is None:
+        return "the canary did not end in time"
+    if exit_code != 0:
+        return f"the canary's exit code is {exit_code}, want 0"
+    if f"canary: none: {RIGHT_RESULT}\n" not in log:
+        return "the canary without a fault did not run to its end with the right result"
+    if not _OUT_OF_BOUNDS.search(log):
+        return "the canary's fault 'out_of_bounds' was not reported with kernel, address and buffer"
     return None

@@ -72,6 +72,11 @@ def mismatches(root: Path = ROOT) -> list[str]:
     return sentences
 
 
+def emulated(found: list[Library]) -> int:
+    """How many launches ran on the emulator."""
+    return sum(counts.get("emulated", 0) for library in found for counts in library.launches.values())
+
+
 def merge(parts: list[list[Library]]) -> list[Library]:
     """The libraries of several processes as one list: a mapped file beats the build's word, launches add up."""
     merged: dict[str, Library] = {}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sm70_kernels.evidence import environment, observation, places, schema
+from sm70_kernels.evidence import environment, observation, places, schema, selection
 from sm70_kernels.evidence.observation import NEEDS
 
 
@@ -21,13 +21,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("sm70_kernels evidence")
     group.addoption("--require-gpu", action="store_true", help=f"a skip that begins with {NEEDS!r} is a failure")
     group.addoption("--evidence-folder", type=Path, default=None, help="run folder of the session that called pytest")
+    group.addoption(
+        "--evidence-target", choices=selection.TARGETS, default=None, help="only operator tests on this kind of device"
+    )
     group.addoption("--evidence-name", default="pytest", help="name of this process within the run")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker and the recorder."""
-    config.addinivalue_line("markers", "memcheck: runs under compute-sanitizer too, in the memcheck session")
+    config.addinivalue_line("markers", "memcheck: runs in the memcheck session too")
     config.pluginmanager.register(Recorder(config), "sm70_kernels_evidence_recorder")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the tests of another target than the one asked for."""
+    wanted = config.getoption("evidence_target")
+    if wanted is None:
+        return
+    others = []
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        if selection.target(callspec.params if callspec is not None else {}) != wanted:
+            others.append(item)
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
 
 
 @pytest.hookimpl(optionalhook=True)

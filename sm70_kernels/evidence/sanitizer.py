@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shutil
@@ -16,7 +15,6 @@ from sm70_kernels.evidence import processes
 from sm70_kernels.evidence.memcheck import ERROR_EXIT_CODE, Tool
 from sm70_kernels.evidence.schema import EvidenceError
 
-_DISTRIBUTION = "nvidia-cuda-sanitizer-api-cu12"
 _TOOLKIT = Path("/usr/local/cuda/bin/compute-sanitizer")
 _STARTED = "program started under compute-sanitizer"
 _PROBE_SECONDS = 120.0
@@ -27,17 +25,11 @@ class Sanitizer:
     """A launcher, and what the run's manifest says of it."""
 
     launcher: Path
-    injection: Path | None
     source: str
-
-    def _command(self, *options: str) -> list[str]:
-        injection = [] if self.injection is None else ["--injection-path", str(self.injection)]
-        return [str(self.launcher), *injection, *options]
 
     def starts_programs(self) -> bool:
         """Whether a program under it runs at all."""
-        program = [sys.executable, "-c", f"print({_STARTED!r})"]
-        command = [*self._command("--require-cuda-init=no"), *program]
+        command = [str(self.launcher), "--require-cuda-init=no", sys.executable, "-c", f"print({_STARTED!r})"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
         except (OSError, subprocess.TimeoutExpired):
@@ -62,7 +54,7 @@ class Sanitizer:
         ]
         # torch's caching allocator hands out parts of large blocks: an overrun would stay inside and unseen.
         return processes.run(
-            [*self._command(*options), *command],
+            [self.launcher, *options, *command],
             cwd=root,
             variables={"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
             timeout_seconds=timeout_seconds,
@@ -78,37 +70,24 @@ def _version(launcher: Path) -> str:
     return found.group(1) if found else "unknown version"
 
 
-def _candidates(scratch: Path) -> Iterator[Sanitizer]:
-    """The locked wheel's, the one on PATH, the toolkit's."""
-    spec = importlib.util.find_spec("nvidia")
-    for folder in spec.submodule_search_locations or [] if spec else []:
-        package = Path(folder) / "cuda_sanitizer_api"
-        packed = package / "bin" / "compute-sanitizer"
-        if packed.is_file():
-            # The wheel's launcher has no execute permission, and an image's environment may be read-only.
-            launcher = scratch / packed.name
-            shutil.copyfile(packed, launcher)
-            launcher.chmod(0o755)
-            yield Sanitizer(launcher, package / "lib", f"wheel {_DISTRIBUTION}, {_version(launcher)}")
+def _candidates() -> Iterator[Sanitizer]:
+    """The one on PATH, the toolkit's."""
     on_path = shutil.which("compute-sanitizer")
     if on_path is not None:
-        yield Sanitizer(Path(os.path.realpath(on_path)), None, f"PATH, {_version(Path(on_path))}")
+        yield Sanitizer(Path(os.path.realpath(on_path)), f"PATH, {_version(Path(on_path))}")
     if _TOOLKIT.is_file():
-        yield Sanitizer(_TOOLKIT.resolve(), None, f"CUDA toolkit, {_version(_TOOLKIT)}")
+        yield Sanitizer(_TOOLKIT.resolve(), f"CUDA toolkit, {_version(_TOOLKIT)}")
 
 
-def find(scratch: Path) -> Sanitizer:
-    """The first compute-sanitizer that starts programs; ``scratch`` is a folder that must outlive it.
-
-    Each is tried, because some can't: the wheel of 12.9.79 lacks the helper ``TreeLauncherSubreaper``, without which
-    its launcher starts nothing. Raises EvidenceError when none works.
-    """
+def find() -> Sanitizer:
+    """The first compute-sanitizer that starts programs; one without its helpers does not. Raises EvidenceError."""
     tried = []
-    for candidate in _candidates(scratch):
+    for candidate in _candidates():
         if candidate.starts_programs():
             return candidate
         tried.append(candidate.source)
     raise EvidenceError(
         f"no working compute-sanitizer: tried {'; '.join(tried) or 'none, as none was found'}; want one that starts a "
-        "program. Install NVIDIA's package cuda-sanitizer-12-9, or another of CUDA 12, and put it on PATH"
+        "program. Install cuda-sanitizer-12-8 from NVIDIA's CUDA 12 repository (CUDA 13's does not list Volta among "
+        f"its GPUs), and put it on PATH or in {_TOOLKIT.parent}"
     )

@@ -88,7 +88,7 @@ class Library(Record, kw_only=True, frozen=True):
     capability_revision: int | None
     mapped: bool
     launches: dict[str, dict[str, int]]
-    """Kernel -> image that ran (``cubin``, ``ptx``) -> count."""
+    """Kernel -> image that ran (``cubin``, ``ptx``, ``emulated``) -> count."""
 
     def images(self) -> list[str]:
         """Images of which at least one launch ran."""
@@ -113,7 +113,7 @@ class Skip(Record, kw_only=True, frozen=True):
 
 
 class Sweep(Record, kw_only=True, frozen=True):
-    """One compute-sanitizer tool: the tests under it, and the canary it had to catch."""
+    """One memory checker, a tool of compute-sanitizer or the emulator: its tests, and the canary it had to catch."""
 
     tool: str
     passed: bool
@@ -162,6 +162,7 @@ class Manifest(Record, kw_only=True, frozen=True):
     """Whether the command line chose fewer tests than the session's own: such a run validates nothing."""
     sweeps: list[Sweep] = []
     sanitizer: str | None = None
+    """What checked memory: the compute-sanitizer that was found, or the emulator and what it checks."""
     validation: dict[str, Validation] = {}
     """Operator -> label, for memcheck and bench."""
 

@@ -1,14 +1,29 @@
-"""Whether pytest arguments choose fewer tests than a session's own: such a run validates nothing."""
+"""Which tests a session runs: on which device, and whether its arguments choose fewer than its own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 #: Options that leave out tests; their value is either attached or the next word.
 _NARROWING = ("-k", "-m", "--deselect", "--ignore", "--ignore-glob", "--lf", "--last-failed", "--sw", "--stepwise")
 #: A run over one of these folders has all that its session is for.
 _WHOLE = {"test": ("tests", "tests/ops"), "memcheck": ("tests", "tests/ops"), "bench": ("benchmarks",)}
+
+#: Kinds of device that an operator test may be for.
+TARGETS = GPU, EMULATOR = ("gpu", "emulator")
+#: The value of the operator tests' device fixture that is not a GPU.
+EMULATED_DEVICE = "emulated V100"
+_DEVICE_FIXTURES = ("device", "cuda_device")
+
+
+def target(parameters: Mapping[str, Any]) -> str | None:
+    """What a test with these parameters runs on; None when it asks for no device."""
+    devices = [parameters[name] for name in _DEVICE_FIXTURES if name in parameters]
+    if not devices:
+        return None
+    return EMULATOR if EMULATED_DEVICE in devices else GPU
 
 
 def paths(arguments: Sequence[str], root: Path) -> list[str]:

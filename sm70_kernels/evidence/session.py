@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from sm70_kernels.evidence import (
     gpu,
     memcheck,
     observation,
+    places,
     processes,
     sanitizer,
     schema,
@@ -67,13 +67,14 @@ def _take(folder: RunFolder, name: str) -> schema.Observation | None:
     return seen
 
 
-def _lacks_gpu(skips: list[schema.Skip]) -> str | None:
-    """The first skip for lack of a GPU."""
-    return next((skip.reason for skip in skips if skip.reason.startswith(NEEDS)), None)
-
-
-def _finish_pytest(folder: RunFolder, exit_code: int | None, seen: schema.Observation | None, options: Options) -> None:
-    """Verdict of a session that is one pytest process."""
+def _finish_pytest(
+    folder: RunFolder,
+    exit_code: int | None,
+    seen: schema.Observation | None,
+    options: Options,
+    rows: benchmarks.Rows | None = None,
+) -> None:
+    """Verdict of a session that is one pytest process; ``rows`` are what a bench session measured."""
     if seen is None:
         folder.finish("fail", f"pytest ended with exit code {exit_code} and left no observation")
         return
@@ -81,17 +82,19 @@ def _finish_pytest(folder: RunFolder, exit_code: int | None, seen: schema.Observ
     schema.write(folder.path / schema.SKIPS, seen.skips)
     folder.update(libraries=seen.libraries, counts=seen.counts)
     summary = f"{seen.counts.passed} passed, {seen.counts.skipped} skipped"
-    lacking = _lacks_gpu(seen.skips)
+    lacking = [skip for skip in seen.skips if skip.reason.startswith(NEEDS)]
+    done = seen.counts.executed if rows is None else rows.gpu + rows.emulator
     if seen.mismatches:
         folder.finish("fail", seen.mismatches[0])
     elif exit_code != 0:
         folder.finish("fail", f"pytest exit code {exit_code}: {seen.counts.failed} failed, {seen.counts.errors} errors")
-    elif seen.counts.executed > 0:
-        folder.finish("pass", summary)
+    elif done > 0:
+        folder.finish("pass", summary if rows is None else rows.reason(lacking))
     elif lacking and not options.require_gpu:
-        folder.finish("not_run", lacking)
+        folder.finish("not_run", lacking[0].reason)
     else:
-        folder.finish("fail", f"no test was executed ({summary})")
+        what = "no test was executed" if rows is None else "no row was measured"
+        folder.finish("fail", f"{what} ({summary})")
 
 
 def _build(folder: RunFolder, options: Options) -> None:
@@ -121,70 +124,106 @@ def _test(folder: RunFolder, options: Options) -> None:
 
 
 def _bench(folder: RunFolder, options: Options) -> None:
-    """The benchmarks, each row labelled by whether a test run speaks for its DSO."""
+    """The benchmarks, each row labelled by whether a test run speaks for its DSO. Rows of the emulator need no GPU."""
     arguments = list(options.pytest_arguments)
     if not selection.paths(arguments, ROOT):
         arguments.append("benchmarks")
     results = folder.path / schema.BENCHMARK
     arguments.append(f"--benchmark-json={results}")
     exit_code = processes.run(_pytest(folder, "bench", options, arguments, schema.JUNIT), cwd=ROOT)
-    benchmarks.complete(results, folder.manifest.validation, folder.places)
-    _finish_pytest(folder, exit_code, _take(folder, "bench"), options)
+    rows = benchmarks.complete(results, folder.manifest.validation, folder.places)
+    _finish_pytest(folder, exit_code, _take(folder, "bench"), options, rows)
+
+
+def _marked(folder: RunFolder, name: str, target: str, options: Options) -> list[str]:
+    """The command line of the tests marked for memory checks, on one kind of device."""
+    arguments = [*options.pytest_arguments, "-m", "memcheck", f"--evidence-target={target}", "-p", "no:cacheprovider"]
+    if not selection.paths(arguments, ROOT):
+        arguments.append("tests/ops")
+    return _pytest(folder, name, options, arguments, f"junit-{name}.xml")
+
+
+def _logs(folder: RunFolder, name: str) -> tuple[Path, Path]:
+    """Where a memory checker logs the tests and its canary."""
+    return folder.path / f"memcheck-{name}.log", folder.path / f"memcheck-{name}-canary.log"
+
+
+def _scrubbed(folder: RunFolder, log: Path) -> str:
+    """A log's text, without absolute paths in the file and here; a tool that never started leaves it empty."""
+    log.touch()
+    places.scrub_file(log, folder.places)
+    log.write_text(log.read_text().replace(f"{folder.path}/", ""))  # results may lie outside the checkout
+    return log.read_text()
+
+
+def _judged(
+    name: str, reason: str | None, seen: schema.Observation | None, logs: tuple[Path, Path]
+) -> tuple[schema.Sweep, schema.Observation | None]:
+    """A sweep as it goes into the manifest; ``reason`` is what is wrong with it."""
+    if reason is None and seen is not None and seen.mismatches:
+        reason = seen.mismatches[0]
+    executed = seen.counts.executed if seen else 0
+    sweep = schema.Sweep(
+        tool=name,
+        passed=reason is None,
+        reason=reason or f"{executed} tests clean, canary caught",
+        executed=executed,
+        log=logs[0].name,
+        canary_log=logs[1].name,
+    )
+    print(f"{name}: {'pass' if sweep.passed else 'FAIL'}: {sweep.reason}", flush=True)
+    return sweep, seen
 
 
 def _sweep(
     tool: memcheck.Tool, checker: sanitizer.Sanitizer, folder: RunFolder, options: Options
 ) -> tuple[schema.Sweep, schema.Observation | None]:
-    """The marked tests under one tool, and its canary."""
-    log, canary_log = (folder.path / f"memcheck-{tool.name}{suffix}.log" for suffix in ("", "-canary"))
-    arguments = [*options.pytest_arguments, "-m", "memcheck", "-p", "no:cacheprovider"]
-    if not selection.paths(arguments, ROOT):
-        arguments.append("tests/ops")
-    command = _pytest(folder, tool.name, options, arguments, f"junit-{tool.name}.xml")
-    exit_code = checker.run(tool, log, command, ROOT, _SWEEP_SECONDS)
+    """The GPU's marked tests under one tool of compute-sanitizer, and its canary."""
+    logs = _logs(folder, tool.name)
+    exit_code = checker.run(tool, logs[0], _marked(folder, tool.name, selection.GPU, options), ROOT, _SWEEP_SECONDS)
     seen = _take(folder, tool.name)
     canary_command = [sys.executable, "-m", canary.__name__, tool.fault]
-    canary_code = checker.run(tool, canary_log, canary_command, ROOT, _CANARY_SECONDS)
-    texts = []
-    for path in (log, canary_log):
-        path.touch()
-        path.write_text(folder.places.text(path.read_text(errors="replace")))
-        texts.append(path.read_text())
+    canary_code = checker.run(tool, logs[1], canary_command, ROOT, _CANARY_SECONDS)
+    text, canary_text = (_scrubbed(folder, log) for log in logs)
     executed = seen.counts.executed if seen else 0
-    reason = memcheck.judge_sweep(tool, exit_code, texts[0], executed) or memcheck.judge_canary(
-        tool, canary_code, texts[1]
-    )
-    if reason is None and seen is not None and seen.mismatches:
-        reason = seen.mismatches[0]
-    sweep = schema.Sweep(
-        tool=tool.name,
-        passed=reason is None,
-        reason=reason or f"{executed} tests clean, canary caught",
-        executed=executed,
-        log=log.name,
-        canary_log=canary_log.name,
-    )
-    print(f"{tool.name}: {'pass' if sweep.passed else 'FAIL'}: {sweep.reason}", flush=True)
-    return sweep, seen
+    reason = memcheck.judge_sweep(tool, exit_code, text, executed)
+    return _judged(tool.name, reason or memcheck.judge_canary(tool, canary_code, canary_text), seen, logs)
+
+
+def _emulated_sweep(folder: RunFolder, options: Options) -> tuple[schema.Sweep, schema.Observation | None]:
+    """The emulated V100's marked tests, every access of which the emulator checks, and its canary."""
+    logs = _logs(folder, memcheck.EMULATOR)
+    command = _marked(folder, memcheck.EMULATOR, selection.EMULATOR, options)
+    exit_code = processes.run(command, cwd=ROOT, timeout_seconds=_SWEEP_SECONDS, log=logs[0])
+    seen = _take(folder, memcheck.EMULATOR)
+    canary_command = [sys.executable, "-m", canary.__name__, canary.EMULATED]
+    canary_code = processes.run(canary_command, cwd=ROOT, timeout_seconds=_CANARY_SECONDS, log=logs[1])
+    _, canary_text = (_scrubbed(folder, log) for log in logs)
+    executed, launches = (seen.counts.executed, observation.emulated(seen.libraries)) if seen else (0, 0)
+    reason = memcheck.judge_emulated_sweep(exit_code, executed, launches)
+    return _judged(memcheck.EMULATOR, reason or memcheck.judge_emulated_canary(canary_code, canary_text), seen, logs)
 
 
 def _memcheck(folder: RunFolder, options: Options) -> None:
-    """The four tools of compute-sanitizer, one process each."""
+    """The four tools of compute-sanitizer, one process each; without a usable GPU the emulator's own checks."""
     lacking = gpu.unusable(gpu.survey())
-    if lacking:
-        schema.write(folder.path / schema.ENVIRONMENT, environment.collect(loaded=False))
-        folder.update(libraries=observation.libraries(ROOT))
-        folder.finish("fail" if options.require_gpu else "not_run", lacking)
+    if lacking and options.require_gpu:
+        _refuse(folder, lacking)
         return
-    with tempfile.TemporaryDirectory(prefix="sm70-kernels-") as scratch:
+    if lacking:
+        folder.update(sanitizer=memcheck.EMULATOR_CHECKS)
+        pairs = [_emulated_sweep(folder, options)]
+        summary = f"{pairs[0][0].reason} ({memcheck.EMULATOR_CHECKS}); {memcheck.EMULATOR_LIMITS}; "
+        summary += f"compute-sanitizer did not run: {lacking}"
+    else:
         try:
-            checker = sanitizer.find(Path(scratch))
+            checker = sanitizer.find()
         except schema.EvidenceError as error:
-            schema.write(folder.path / schema.ENVIRONMENT, environment.collect(loaded=False))
-            folder.finish("fail", str(error))
+            _refuse(folder, str(error))
             return
         folder.update(sanitizer=checker.source)
         pairs = [_sweep(tool, checker, folder, options) for tool in memcheck.TOOLS]
+        summary = f"{len(pairs)} tools clean, each caught its canary"
     seen = [observed for _, observed in pairs if observed is not None]
     sweeps = [sweep for sweep, _ in pairs]
     folder.update(sweeps=sweeps, libraries=observation.merge([observed.libraries for observed in seen]))
@@ -195,7 +234,14 @@ def _memcheck(folder: RunFolder, options: Options) -> None:
     if failed:
         folder.finish("fail", "; ".join(f"{sweep.tool}: {sweep.reason}" for sweep in failed))
     else:
-        folder.finish("pass", f"{len(sweeps)} tools clean, each caught its canary")
+        folder.finish("pass", summary)
+
+
+def _refuse(folder: RunFolder, reason: str) -> None:
+    """Fail before anything ran."""
+    schema.write(folder.path / schema.ENVIRONMENT, environment.collect(loaded=False))
+    folder.update(libraries=observation.libraries(ROOT))
+    folder.finish("fail", reason)
 
 
 _BODIES: dict[schema.SessionName, Callable[[RunFolder, Options], None]] = {

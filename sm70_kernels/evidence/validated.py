@@ -1,7 +1,8 @@
 """Whether a passing test run speaks for the DSOs that are about to be measured or memory-checked.
 
 A DSO is validated by the latest passing, unnarrowed test run that launched the operator's kernels, when that run had
-exactly this DSO. A run on a machine without a GPU launches nothing and so neither validates nor invalidates.
+exactly this DSO. The emulated V100 counts, as it runs the DSO's own machine code; the reason names the image that ran.
+A run that launches nothing neither validates nor invalidates.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
-"""What a compute-sanitizer log proves. The texts are the tool's own (version 2025.2.1)."""
+"""What a memory check proves: compute-sanitizer's (the texts are version 2025.2.1's own) and the emulator's."""
 
 from __future__ import annotations
 
-import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from sm70_kernels.evidence import canary, memcheck, sanitizer, schema
+from sm70_kernels.build.settings import ROOT
+from sm70_kernels.evidence import built, canary, memcheck, sanitizer, schema, selection
 
 MEMCHECK, RACECHECK = memcheck.TOOLS[0], memcheck.TOOLS[1]
 
@@ -86,6 +88,87 @@ def test_each_tool_has_its_fault() -> None:
     assert faults | {"none"} == set(canary.FAULTS)
 
 
+REPORT = """\
+canary: none: ran to its end with the right result
+canary: out_of_bounds: reported: emulated V100: canary_out_of_bounds+0x70: STG.E.SYS [R2], R5: write of 4 bytes at \
+0x55c369ee53c0: out of bounds; nearest buffer 'out' has 256 bytes, the access is at its offset 256 [block (0,0,0), \
+warp 2, lane 0]
+"""
+
+
+def test_a_clean_emulated_sweep() -> None:
+    assert memcheck.judge_emulated_sweep(0, 12, 30) is None
+
+
+@pytest.mark.parametrize(
+    "exit_code,executed,launches,reason",
+    [
+        (None, 0, 0, "in time"),
+        (1, 12, 30, "exit code 1"),
+        (5, 0, 0, "no test was executed"),
+        (0, 0, 0, "no test was executed"),
+        (0, 12, 0, "no kernel ran on the emulator"),
+    ],
+)
+def test_false_greens_of_the_emulator(exit_code: int | None, executed: int, launches: int, reason: str) -> None:
+    assert reason in (memcheck.judge_emulated_sweep(exit_code, executed, launches) or "")
+
+
+def test_a_canary_that_the_emulator_caught() -> None:
+    assert memcheck.judge_emulated_canary(0, REPORT) is None
+
+
+@pytest.mark.parametrize(
+    "exit_code,log,reason",
+    [
+        (None, REPORT, "in time"),
+        (3, "", "exit code is 3"),
+        (0, "", "without a fault"),
+        (0, REPORT.replace("the right", "a wrong"), "without a fault"),
+        (0, REPORT.replace("canary: none: ran to its end with the right result", "canary: none: reported: x"), "fault"),
+        (0, REPORT.splitlines(keepends=True)[0], "was not reported"),
+        (0, REPORT.replace("canary_out_of_bounds+0x70: ", ""), "was not reported"),
+        (0, REPORT.replace("buffer 'out'", "buffer 'k'"), "was not reported"),
+        (0, REPORT.replace("at 0x55c369ee53c0", ""), "was not reported"),
+        # Refused before it ran: that it is wrong is not seen.
+        (
+            0,
+            REPORT.split("reported: ")[0] + "reported: emulated V100: no kernel canary_out_of_bounds",
+            "was not reported",
+        ),
+    ],
+)
+def test_a_canary_that_the_emulator_did_not_catch(exit_code: int | None, log: str, reason: str) -> None:
+    assert reason in (memcheck.judge_emulated_canary(exit_code, log) or "")
+
+
+def test_the_real_canary_on_the_emulator() -> None:
+    if not (ROOT / canary.LIBRARY).is_file() or not built.manifest_path(ROOT).is_file():
+        pytest.skip("nothing is built")
+    command = [sys.executable, "-m", canary.__name__, canary.EMULATED]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert memcheck.judge_emulated_canary(done.returncode, done.stdout) is None, done.stdout + done.stderr
+
+
+def test_the_operator_tests_name_the_emulated_device_as_the_selection_does() -> None:
+    text = (ROOT / "tests" / "ops" / "conftest.py").read_text()
+    assert f'EMULATED = "{selection.EMULATED_DEVICE}"' in text
+
+
+@pytest.mark.parametrize(
+    "parameters,target",
+    [
+        ({}, None),
+        ({"page": 16}, None),
+        ({"device": selection.EMULATED_DEVICE, "page": 16}, "emulator"),
+        ({"device": "V100"}, "gpu"),
+        ({"cuda_device": "JIT GPU"}, "gpu"),
+    ],
+)
+def test_targets(parameters: dict[str, object], target: str | None) -> None:
+    assert selection.target(parameters) == target
+
+
 def test_the_canary_refuses_an_unknown_fault(capsys: pytest.CaptureFixture[str]) -> None:
     assert canary.main(["overflow"]) == 2
     assert "want one of out_of_bounds" in capsys.readouterr().err
@@ -103,15 +186,14 @@ def launcher(path: Path, *, works: bool) -> Path:
 
 @pytest.fixture
 def no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the wheel nor a toolkit."""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(sanitizer, "_TOOLKIT", Path("/nonexistent"))
+    """No toolkit."""
+    monkeypatch.setattr(sanitizer, "_TOOLKIT", Path("/nonexistent/bin/compute-sanitizer"))
 
 
 @pytest.mark.usefixtures("no_other")
 def test_a_sanitizer_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(launcher(tmp_path / "works", works=True)))
-    assert sanitizer.find(tmp_path).source == "PATH, 2025.4.0.0"
+    assert sanitizer.find().source == "PATH, 2025.4.0.0"
 
 
 @pytest.mark.usefixtures("no_other")
@@ -119,7 +201,7 @@ def test_a_sanitizer_that_starts_nothing_is_passed_over(tmp_path: Path, monkeypa
     monkeypatch.setenv("PATH", str(launcher(tmp_path / "broken", works=False)))
     toolkit = launcher(tmp_path / "toolkit", works=True) / "compute-sanitizer"
     monkeypatch.setattr(sanitizer, "_TOOLKIT", toolkit)
-    assert sanitizer.find(tmp_path).source == "CUDA toolkit, 2025.4.0.0"
+    assert sanitizer.find().source == "CUDA toolkit, 2025.4.0.0"
 
 
 @pytest.mark.usefixtures("no_other")
@@ -127,13 +209,7 @@ def test_no_working_sanitizer_is_an_error_that_names_what_was_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(launcher(tmp_path / "broken", works=False)))
-    with pytest.raises(schema.EvidenceError, match=r"tried PATH, 2025\.4\.0\.0; want one that starts"):
-        sanitizer.find(tmp_path)
-
-
-def test_the_wheels_launcher_is_found_and_executable(tmp_path: Path) -> None:
-    found = next(sanitizer._candidates(tmp_path), None)
-    if found is None or found.injection is None:
-        pytest.skip("the wheel nvidia-cuda-sanitizer-api-cu12 is not installed")
-    assert found.source.startswith("wheel nvidia-cuda-sanitizer-api-cu12, 2025.")
-    assert (found.injection / "libsanitizer-collection.so").is_file()
+    with pytest.raises(schema.EvidenceError, match=r"tried PATH, 2025\.4\.0\.0; want one that starts") as refusal:
+        sanitizer.find()
+    assert "cuda-sanitizer-12-8" in str(refusal.value)
+    assert "CUDA 13's does not list Volta among its GPUs" in str(refusal.value)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import subprocess
+import sys
 
 import pytest
 from small_checkout import LIBRARY, Tree
 
 from sm70_kernels.evidence import built, schema
+from sm70_kernels.evidence.benchmarks import EMULATOR_LABEL
 
 LOADS = "import ctypes\nctypes.CDLL('sm70_kernels/lib/libsm70_fake.so', mode=ctypes.RTLD_LOCAL | 1)\n"
 PASSES = "def test_passes(): pass\n"
@@ -163,10 +166,123 @@ def test_require_validated_refuses(tree: Tree) -> None:
     assert not tree.results.exists()
 
 
-@pytest.mark.parametrize("arguments,status,code", [((), "not_run", 0), (("--require-gpu",), "fail", 1)])
-def test_memcheck_without_a_gpu(tree: Tree, arguments: tuple[str, ...], status: str, code: int) -> None:
-    assert tree.session("memcheck", *arguments).returncode == code
+EMULATOR_ROW = f"""
+def test_emulated(benchmark):
+    benchmark.pedantic(int, rounds=1)
+    benchmark.extra_info["label"] = {EMULATOR_LABEL!r}
+"""
+
+
+def test_benchmarks_without_a_gpu_measure_the_emulator(tree: Tree) -> None:
+    tree.write("pytest.ini", BENCH_INI)
+    tree.write("benchmarks/bench_fake.py", NEEDS_GPU.replace("()", "(benchmark)", 1))
+    tree.write("benchmarks/bench_emulator.py", EMULATOR_ROW)
+    done = tree.session("bench")
+    assert done.returncode == 0, done.stdout + done.stderr
     manifest = tree.manifest()
-    assert manifest.status == status
+    assert manifest.status == "pass"
+    assert manifest.reason == "1 emulator row; 1 row needs a GPU: needs sm_70, found no CUDA device"
+
+
+def test_benchmarks_with_require_gpu_fail_without_one(tree: Tree) -> None:
+    tree.write("pytest.ini", BENCH_INI)
+    tree.write("benchmarks/bench_fake.py", NEEDS_GPU.replace("()", "(benchmark)", 1) + EMULATOR_ROW)
+    assert tree.session("bench", "--require-gpu").returncode == 1
+    assert tree.manifest().status == "fail"
+
+
+def test_benchmarks_that_measure_nothing_fail(tree: Tree) -> None:
+    tree.write("pytest.ini", BENCH_INI)
+    tree.write("benchmarks/bench_fake.py", PASSES)
+    assert tree.session("bench").returncode == 1
+    assert tree.manifest().reason == "no row was measured (1 passed, 0 skipped)"
+
+
+def test_memcheck_with_require_gpu_fails_without_one(tree: Tree) -> None:
+    assert tree.session("memcheck", "--require-gpu").returncode == 1
+    manifest = tree.manifest()
+    assert manifest.status == "fail"
     assert manifest.reason.startswith("needs sm_70, found no GPU")
     assert (tree.run_folder() / schema.ENVIRONMENT).is_file()
+
+
+MARKED = """
+import pytest
+pytestmark = pytest.mark.memcheck
+@pytest.mark.parametrize("device", ["V100", "emulated V100"])
+def test_operator(device): assert device != "V100"
+def test_without_device(): assert False
+"""
+#: An operator whose library ran a kernel on the emulator.
+LOADED = """
+from types import SimpleNamespace
+from sm70_kernels import _native
+_native._loaded["fake"] = SimpleNamespace(
+    cubin=lambda: b"cubin", ptx=lambda: b"ptx", capability_revision=1,
+    launch_counts=lambda: {"fake_copy": {"emulated": 2}},
+)
+"""
+CANARY = """
+from sm70_kernels.evidence import memcheck
+EMULATED = "--emulated"
+if __name__ == "__main__":
+    print(f"canary: none: {memcheck.RIGHT_RESULT}")
+    print("canary: out_of_bounds: " + memcheck.REPORTED + REPORT)
+"""
+CAUGHT = "REPORT = \"canary_out_of_bounds+0x70: STG: write at 0x10: out of bounds; nearest buffer 'out' has 8\"\n"
+MISSED = "REPORT = 'no kernel'\n"
+
+
+def emulated_tree(tree: Tree, loaded: str, canary: str) -> Tree:
+    """A checkout with marked tests, an operator that ran on the emulator, or did not, and a canary that says this."""
+    tree.write("tests/ops/test_inner.py", MARKED)
+    tree.write("tests/ops/conftest.py", loaded)
+    tree.write("sm70_kernels/evidence/canary.py", canary)
+    path = built.manifest_path(tree.root)
+    manifest = json.loads(path.read_text())
+    for image in ("cubin", "ptx"):
+        manifest["operators"]["fake"][f"{image}_sha256"] = hashlib.sha256(image.encode()).hexdigest()
+    path.write_text(json.dumps(manifest))
+    return tree
+
+
+def test_memcheck_without_a_gpu_runs_on_the_emulator(tree: Tree) -> None:
+    done = emulated_tree(tree, LOADED, CAUGHT + CANARY).session("memcheck")
+    assert done.returncode == 0, done.stdout + done.stderr
+    manifest, folder = tree.manifest(), tree.run_folder()
+    assert manifest.status == "pass"
+    assert manifest.reason.startswith(
+        "1 tests clean, canary caught (emulator: bounds, alignment, write permission); races, barrier divergence and "
+        "uninitialised data are not checked by it; compute-sanitizer did not run: needs sm_70, found no GPU"
+    )
+    assert manifest.sanitizer == "emulator: bounds, alignment, write permission"
+    assert [(sweep.tool, sweep.passed, sweep.executed) for sweep in manifest.sweeps] == [("emulator", True, 1)]
+    assert manifest.libraries[0].images() == ["emulated"]
+    assert "1 passed, 2 deselected" in (folder / "memcheck-emulator.log").read_text()
+    assert "canary_out_of_bounds" in (folder / "memcheck-emulator-canary.log").read_text()
+    assert str(tree.root) not in "".join(path.read_text() for path in folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    "loaded,canary,reason",
+    [
+        ("", CAUGHT + CANARY, "emulator: no kernel ran on the emulator"),
+        (LOADED, MISSED + CANARY, "emulator: the canary's fault 'out_of_bounds' was not reported"),
+        (LOADED, "EMULATED = '--emulated'\n", "emulator: the canary without a fault did not run"),
+    ],
+)
+def test_memcheck_on_the_emulator_needs_evidence(tree: Tree, loaded: str, canary: str, reason: str) -> None:
+    assert emulated_tree(tree, loaded, canary).session("memcheck").returncode == 1
+    assert tree.manifest().status == "fail"
+    assert tree.manifest().reason.startswith(reason)
+
+
+def test_the_gpu_sweep_selects_only_the_gpus_tests(tree: Tree) -> None:
+    tree.write("tests/ops/test_inner.py", MARKED)
+    command = [sys.executable, "-m", "pytest", "-p", "sm70_kernels.evidence.pytest_plugin", "--evidence-target=gpu"]
+    done = subprocess.run(
+        [*command, "--collect-only", "-q"], cwd=tree.root, env=tree.environment(), capture_output=True, text=True
+    )
+    assert [line for line in done.stdout.splitlines() if "::" in line] == [
+        "tests/ops/test_inner.py::test_operator[V100]"
+    ]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sm70_kernels.evidence import run, schema, selection, validated
-from sm70_kernels.evidence.benchmarks import complete, row_label
+from sm70_kernels.evidence.benchmarks import Rows, complete, row_label
 from sm70_kernels.evidence.places import here
 
 NEW, OLD = "a" * 64, "b" * 64
@@ -104,7 +104,7 @@ def test_rows_follow_their_operator() -> None:
 def test_an_empty_benchmark_file_goes(tmp_path: Path) -> None:
     path = tmp_path / schema.BENCHMARK
     path.write_text("")  # pytest-benchmark's, when everything was skipped
-    assert complete(path, {}, here()) == 0
+    assert complete(path, {}, here()) == Rows(0, 0)
     assert not path.exists()
 
 

@@ -1,4 +1,4 @@
-"""What of a PTX module makes one kernel, as a hash: a recording stays good when only other kernels or comments change."""
+"""Hashes of the kernels of a PTX module, so that a recording outlives a change of other kernels or of comments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 _NOT_CODE = re.compile(r"//[^\n]*|^\s*\.(?:loc|file)\b[^\n]*$|^\s*\.section[^{]*\{[^}]*\}", re.MULTILINE)
 #: A kernel or function with its body, or a variable.
 _ITEM = re.compile(
-    r"^[ \t]*(?:\.(?:visible|weak|extern) )*\.(?P<kind>entry|func)\b(?P<text>.*?)(?:^\}|;$)"
+    r"^[ \t]*(?:\.(?:visible|weak|extern) )*\.(?P<kind>entry|func)\b(?P<text>.*?)^[};]"
     r"|^[ \t]*(?:\.(?:visible|weak|extern) )*\.(?:global|const|shared)\b(?P<variable>[^;]*);",
     re.MULTILINE | re.DOTALL,
 )

@@ -16,6 +16,8 @@ import numpy as np
 from tests.recorded.inputs import canonical, digest
 
 FOLDER = Path(__file__).parent
+#: Outputs of at most so many bytes are kept whole, so that a difference can be shown.
+SMALL_BYTES = 1024
 AGAIN = "record again on a GPU: scripts/record_on_gpu.py"
 
 
@@ -82,11 +84,19 @@ def describe(where: np.ndarray, recorded: np.ndarray, emulated: np.ndarray) -> s
     )
 
 
-def summarise(outputs: dict[str, np.ndarray], raw: set[str]) -> tuple[dict[str, str], dict[str, np.ndarray]]:
-    """Hash of each output for the JSON file, and those named raw for the npz file."""
-    return {name: digest([canonical(output)]) for name, output in outputs.items()}, {
-        name: output for name, output in outputs.items() if name in raw
-    }
+def write(group: str, folder: Path, facts: dict[str, Any], cases: dict[str, dict[str, Any]]) -> None:
+    """Write a group. A case is its entry for the JSON file, but with arrays as ``outputs`` and, as ``raw``, the names
+    of those to keep whole."""
+    entries, arrays = {}, {}
+    for name, case in cases.items():
+        outputs, raw = case["outputs"], case["raw"]
+        hashes = {output: digest([canonical(array)]) for output, array in outputs.items()}
+        entries[name] = {key: value for key, value in case.items() if key != "raw"} | {"outputs": hashes}
+        kept = [output for output, array in outputs.items() if output in raw or array.nbytes <= SMALL_BYTES]
+        arrays |= {f"{name}/{output}": outputs[output] for output in kept}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{group}.json").write_text(json.dumps(facts | {"cases": entries}, indent=1) + "\n")
+    np.savez_compressed(folder / f"{group}.npz", **arrays)
 
 
 class Recording:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 
 import pytest
 
@@ -27,7 +26,7 @@ def built(tmp_path_factory: pytest.TempPathFactory):
 
     @functools.cache
     def build(source: str) -> tuple[toolchain.Program, dict[str, str]]:
-        ptx = toolchain.to_ptx(Path(toolchain.KERNELS / f"{source}.cu").read_text())
+        ptx = toolchain.to_ptx((toolchain.KERNELS / f"{source}.cu").read_text())
         cubin = toolchain.to_cubin(ptx, folder, source)
         program = toolchain.Program.load(cubin, toolchain.listing_of(cubin, folder, source))
         return program, kernel_hashes(ptx.decode())
@@ -40,11 +39,12 @@ def test_emulator_agrees_with_the_gpu(built, name):
     case = CASES[name]
     program, hashes = built(case.source)
     recorded = recording().case(name, ptx=hashes[case.kernel], inputs=case.inputs())
+    arguments = tuple(argument.copy() for argument in case.arguments)
     program.run(
-        case.kernel, case.grid, case.block, *case.arguments, outputs=case.written,
+        case.kernel, case.grid, case.block, *arguments, outputs=case.written,
         dynamic_shared_bytes=case.dynamic_shared_bytes,
     )  # fmt: skip
-    problems = recording().problems(name, recorded, case.outputs(case.arguments), case.rules())
+    problems = recording().problems(name, recorded, case.outputs(arguments), case.rules())
     assert not problems, f"{recording().facts['device']}, {recording().facts['date']}:\n{problems}"
 
 

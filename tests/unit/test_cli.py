@@ -14,11 +14,13 @@ from click.testing import CliRunner, Result
 
 from sm70_kernels import __version__
 from sm70_kernels.build.manifest import sha256
+from sm70_kernels.build.settings import ROOT
 from sm70_kernels.cli import doctor, libraries, listing, main
 from sm70_kernels.cli.checks import Check, ok, problem
-from sm70_kernels.evidence import gpu, schema
+from sm70_kernels.evidence import built, gpu, schema
 
 LIBRARY = "sm70_kernels/lib/libsm70_fake.so"
+EMULATOR = "sm70_kernels/lib/libsm70_emulator.so"
 REVISION_MARK = b"sm70_kernels capability revision %d\0"
 
 V100 = gpu.Survey((gpu.Device(0, "Tesla V100-PCIE-32GB", (7, 0), 80, "0000:00:1e.0"),), None)
@@ -36,6 +38,7 @@ def root(tmp_path: Path) -> Path:
     library = tmp_path / LIBRARY
     library.parent.mkdir(parents=True)
     library.write_bytes(REVISION_MARK % 1)
+    (tmp_path / EMULATOR).write_bytes(b"the emulator")
     module = tmp_path / "sm70_kernels" / "ops" / "fake.py"
     module.parent.mkdir()
     module.write_text("CAPABILITY_REVISION = 1\n")
@@ -59,6 +62,7 @@ def write_manifest(root: Path, **fields: Any) -> None:
             }
         },
         "interpreter_module": {"path": "sm70_kernels/_emulator.so", "sha256": "e" * 64},
+        "emulator": {"path": EMULATOR, "sha256": sha256(root / EMULATOR) if (root / EMULATOR).is_file() else "e" * 64},
         "sources": {},
         "versions": {},
     }
@@ -115,6 +119,27 @@ def test_doctor_on_a_library_that_was_swapped(root: Path) -> None:
     assert "has SHA-256" in problems(libraries.check(root))[0].found
 
 
+@pytest.mark.parametrize("swap", [Path.unlink, lambda path: path.write_bytes(b"another")])
+def test_doctor_on_an_emulator_that_is_not_the_built_one(root: Path, swap: Any) -> None:
+    swap(root / EMULATOR)
+    found = problems(libraries.check(root))[0]
+    assert found.found.startswith(f"emulator: {EMULATOR} ")
+    assert (found.name, found.remedy is not None) == ("library", True)
+
+
+def test_doctor_on_a_build_without_an_emulator(root: Path) -> None:
+    write_manifest(root, emulator=None)
+    assert "names no emulator" in [check.found for check in problems(libraries.check(root))][0]
+
+
+@pytest.mark.parametrize("place,status", [("nvdisasm", "ok"), (None, "note")])
+def test_doctor_on_nvdisasm(root: Path, monkeypatch: pytest.MonkeyPatch, place: str | None, status: str) -> None:
+    monkeypatch.setattr(libraries, "nvdisasm", lambda: place and Path(place))
+    found = [check for check in libraries.check(root) if check.name == "emulator"]
+    assert [check.status for check in found] == ["ok", status]
+    assert "as built" in found[0].found
+
+
 def test_doctor_on_a_missing_library(root: Path) -> None:
     (root / LIBRARY).unlink()
     assert "is missing" in problems(libraries.check(root))[0].found
@@ -168,6 +193,19 @@ def test_doctor_on_a_misspelt_variable() -> None:
     assert "SM70_KERNELS_ALOW_JIT" in check.found
 
 
+@pytest.mark.parametrize("value,words", [("1", "CPU tensors run"), ("0", "off: CPU tensors are refused")])
+def test_doctor_on_the_switch(value: str, words: str) -> None:
+    checks = {check.name: check for check in doctor.check_variables({"SM70_KERNELS_EMULATE": value})}
+    assert words in checks["emulate"].found
+
+
+def test_doctor_loads_what_is_built() -> None:
+    if not built.manifest_path(ROOT).is_file():
+        pytest.skip("nothing is built")
+    (check,) = doctor.check_loading(ROOT)
+    assert (check.status, check.found) == ("ok", f"loaded: {', '.join(sorted(built.read(ROOT).operators))}")
+
+
 def test_doctor_shows_why_the_operators_do_not_load(root: Path) -> None:
     (root / "sm70_kernels" / "__init__.py").touch()
     (root / "sm70_kernels" / "ops" / "__init__.py").write_text("raise ImportError('no such library')\n")
@@ -176,6 +214,8 @@ def test_doctor_shows_why_the_operators_do_not_load(root: Path) -> None:
 
 
 def test_list_document(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libraries, "nvdisasm", lambda: None)
+    monkeypatch.setenv("SM70_KERNELS_EMULATE", "1")
     found = listing.collect(root=root)
     monkeypatch.setattr(listing, "collect", lambda results: found)
     result = invoke("list", "--json")
@@ -195,11 +235,19 @@ def test_list_document(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 "kernels": {"fake_copy": {"registers": 32, "shared_bytes": 0, "spill_store_bytes": 0}},
             }
         ],
+        "emulator": {
+            "state": "current",
+            "path": EMULATOR,
+            "sha256": sha256(root / EMULATOR),
+            "nvdisasm": False,
+            "switched_on": True,
+        },
         "runs": [],
         "problems": [],
     }
     plain = invoke("list").output
     assert "fake_copy  32" in plain
+    assert f"current  {sha256(root / EMULATOR)[:12]}  missing   on" in plain
 
 
 def test_list_shows_runs_the_latest_first(root: Path) -> None:
@@ -230,6 +278,7 @@ def test_list_with_problems_exits_1(root: Path, monkeypatch: pytest.MonkeyPatch)
     (broken / schema.MANIFEST).write_text("{}")
     found = listing.collect(root=root)
     assert [entry.state for entry in found.operators] == ["missing"]
+    assert found.emulator is not None and found.emulator.state == "current"
     assert len(found.problems) == 2
     monkeypatch.setattr(listing, "collect", lambda results: found)
     assert invoke("list").exit_code == 1
