@@ -18,6 +18,14 @@ Exit codes: 0 everything is fine or usable; 1 a problem was found, each is named
 wrong.
 """
 
+_VERIFY_EXIT_CODES = """
+Exit codes: 0 intact; 1 something was changed, is missing, or is there and not listed, each is named; 2 the command line
+is wrong.
+"""
+_COMPARE_EXIT_CODES = """
+Exit codes: 0 compared, whatever the verdicts; 2 the runs can't be compared, or the command line is wrong.
+"""
+
 
 @click.group(epilog=_EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="sm70-kernels")
@@ -48,3 +56,44 @@ def list_command(context: click.Context, results: Path | None, as_json: bool) ->
     listing = body.collect(results)
     body.show(listing, as_json=as_json)
     context.exit(PROBLEMS if listing.problems else FINE)
+
+
+@main.command("verify", epilog=_VERIFY_EXIT_CODES)
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--artifact", type=click.Path(path_type=Path), help="folder with wheels, provenance and SHA256SUMS")
+@click.option("--json", "as_json", is_flag=True, help="print one JSON document")
+@click.pass_context
+def verify_command(context: click.Context, paths: tuple[Path, ...], artifact: Path | None, as_json: bool) -> None:
+    """Re-hash results, libraries or artifacts: name each file that is not as sealed.
+
+    PATHS are run folders, folders of run folders, libraries (.so) or installations; without any, the results and the
+    installed libraries. The exit code speaks of integrity; whether a run speaks of what is built now is a column:
+    current (same library), same kernel (same machine code, or PTX where that ran), older.
+    """
+    from sm70_kernels.cli import verify as body
+
+    try:
+        verification = body.verify(paths, artifact)
+    except body.UsageError as error:
+        raise click.UsageError(str(error), context) from error
+    body.show(verification, as_json=as_json)
+    context.exit(FINE if verification.intact else PROBLEMS)
+
+
+@main.command("compare", epilog=_COMPARE_EXIT_CODES)
+@click.argument("first", metavar="A", type=click.Path(path_type=Path))
+@click.argument("second", metavar="B", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="print one JSON document")
+@click.pass_context
+def compare_command(context: click.Context, first: Path, second: Path, as_json: bool) -> None:
+    """Compare the benchmark rows of two run folders: how B stands to A.
+
+    SAME means that the 95 % intervals of the medians overlap; anything else is FASTER or SLOWER, in percent of A.
+    """
+    from sm70_kernels.cli import compare as body
+
+    try:
+        comparison = body.compare(first, second)
+    except body.RefusedError as error:
+        raise click.UsageError(str(error), context) from error
+    body.show(comparison, as_json=as_json)

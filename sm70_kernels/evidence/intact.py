@@ -8,10 +8,10 @@ for committed runs, by ``results/INDEX``. Whoever rewrites all of that consisten
 from __future__ import annotations
 
 import re
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import msgspec
 

@@ -133,7 +133,7 @@ def test_a_canary_that_the_emulator_caught() -> None:
         # Refused before it ran: that it is wrong is not seen.
         (
             0,
-            REPORT.split("reported: ")[0] + "reported: emulated V100: no kernel canary_out_of_bounds",
+            REPORT.split("reported: ", maxsplit=1)[0] + "reported: emulated V100: no kernel canary_out_of_bounds",
             "was not reported",
         ),
     ],

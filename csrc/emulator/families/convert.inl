@@ -137,6 +137,7 @@ void run_f2i(Core& core, const Instruction& in, uint32_t exec) {
         if (!bit_of(exec, l)) continue;
         const double x = load_float(from, a, in.a, l, in.mode & 4);
         uint64_t r = double_to_integer(x, bits, is_signed, Rounding(in.mode & 3));
+        if (from == FloatType::F64 && x != x) r = uint64_t(1) << (bits - 1);
         if (is_signed && bits < 32) r = uint64_t(int64_t(r << (64 - bits)) >> (64 - bits));
         d[l] = uint32_t(r);
         if (bits == 64) d[kLanes + l] = uint32_t(r >> 32);

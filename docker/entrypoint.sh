@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Entry point of the image: nox sessions (test bench -- --require-gpu), else a subcommand of sm70-kernels (doctor).
+set -euo pipefail
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+cd "$root"
+
+refuse() {
+    echo "entrypoint: $1" >&2
+    exit 2
+}
+
+is_session() {
+    scripts/nox --list 2>/dev/null | grep -qE "^[*-] $1( |\$)"
+}
+
+(($#)) || refuse "got no argument, want nox sessions or a subcommand of sm70-kernels. Try: doctor"
+
+# nox's own options, as in a checkout: -l, -s test bench
+if [[ $1 == -* ]]; then
+    exec scripts/nox "$@"
+fi
+
+if [[ $1 =~ ^[a-z_]+$ ]] && is_session "$1"; then
+    [[ -w results ]] || refuse "user $(id -u) can't write results/. Make the mounted folder writable for it, or start \
+the container as the folder's owner (docker run --user \"\$(id -u):\$(id -g)\")"
+    exec scripts/nox -s "$@"
+fi
+
+exec "${UV_PROJECT_ENVIRONMENT:-.venv}/bin/sm70-kernels" "$@"
