@@ -1,7 +1,7 @@
-"""The sessions: build, test, memcheck, bench, lint. Start them with scripts/nox, which needs nothing installed.
+"""The sessions: build, test, memcheck, bench, lint, reproduce, dist, image. Start them with scripts/nox.
 
-They share one environment, in which torch is installed once. Arguments after ``--`` go to pytest; ``--require-gpu``
-makes a failure of what is not run for lack of a GPU.
+scripts/nox needs nothing installed. The sessions share one environment, in which torch is installed once. Arguments
+after ``--`` go to pytest; ``--require-gpu`` makes a failure of what is not run for lack of a GPU.
 """
 
 import os
@@ -25,10 +25,16 @@ def sync(session: nox.Session, *groups: str) -> None:
     if BAKED:
         return
     options = [option for group in groups for option in ("--group", group)]
+    # An installation that was interrupted leaves packages that look complete and are not: they are installed again.
+    interrupted = ENVIRONMENT / ".sm70-kernels-syncing"
+    if interrupted.exists():
+        options.append("--reinstall")
+    interrupted.touch()
     session.run(
         *(UV, "sync", "--locked", "--inexact", "--no-install-project", *options),
         env={"UV_PROJECT_ENVIRONMENT": str(ENVIRONMENT), "UV_PYTHON_DOWNLOADS": "never"},
     )
+    interrupted.unlink()
 
 
 def recorded(session: nox.Session, name: str) -> None:
@@ -48,13 +54,13 @@ def build(session: nox.Session) -> None:
 @nox.session
 def test(session: nox.Session) -> None:
     """Test what was built."""
-    sync(session, "session", "build", "test")
+    sync(session, "session", "build", "test", "release")
     recorded(session, "test")
 
 
 @nox.session
 def memcheck(session: nox.Session) -> None:
-    """Run the marked tests under compute-sanitizer's four tools."""
+    """Run the marked tests under compute-sanitizer's four tools, or on the emulator without a GPU."""
     sync(session, "session", "test")
     recorded(session, "memcheck")
 
@@ -70,4 +76,28 @@ def bench(session: nox.Session) -> None:
 def lint(session: nox.Session) -> None:
     """Check style, types and spelling."""
     sync(session, "session", "build", "test", "lint")
-    session.run(PYTHON, "-m", "pre_commit", "run", "--all-files", *session.posargs)
+    # The hooks call the environment's tools by name.
+    path = f"{ENVIRONMENT / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    session.run(PYTHON, "-m", "pre_commit", "run", "--all-files", *session.posargs, env={"PATH": path})
+
+
+@nox.session
+def reproduce(session: nox.Session) -> None:
+    """Build the commit in two folders by two environments and compare every byte (--dirty: the working tree)."""
+    sync(session, "session", "build")
+    session.run(PYTHON, "-m", "sm70_kernels.release.reproduce", *session.posargs)
+
+
+@nox.session
+def dist(session: nox.Session) -> None:
+    """Write a release into dist/, and use its wheel in a new environment (--dirty: of the working tree)."""
+    sync(session, "session", "build")
+    session.run(PYTHON, "-m", "sm70_kernels.release.dist", "--smoke", *session.posargs)
+
+
+@nox.session
+def image(session: nox.Session) -> None:
+    """Build the container image of this commit with docker, podman or buildah, and try it out."""
+    if BAKED:
+        session.error("this is the image: build it in a checkout")
+    session.run(PYTHON, "scripts/image.py", *session.posargs)

@@ -11,7 +11,9 @@ refuse() {
 }
 
 is_session() {
-    scripts/nox --list 2>/dev/null | grep -qE "^[*-] $1( |\$)"
+    local listing # whole first: grep -q ends at its match, and nox would die of the broken pipe
+    listing="$(scripts/nox --list)"
+    grep -qE "^[*-] $1( |\$)" <<<"$listing"
 }
 
 (($#)) || refuse "got no argument, want nox sessions or a subcommand of sm70-kernels. Try: doctor"

@@ -49,6 +49,11 @@ std::string dtype_name(ScalarType type) {
 }
 
 const DeviceFacts& require_one_device(const std::vector<const Argument*>& arguments) {
+    for (const Argument* argument : arguments) {
+        if (!argument->tensor.defined()) {
+            refuse(argument->op, argument->name, "no tensor", "a tensor", "Pass one");
+        }
+    }
     const Argument& first = *arguments.front();
     const bool emulated = first.tensor.is_cpu() && emulation_enabled();
     if (first.tensor.is_cpu() && !emulated) {

@@ -1,5 +1,6 @@
-// Checks of operator arguments, in the order device architecture, dtype, device, layout, shape. Each refusal names
-// the operator and argument, what was got, what is wanted and what to do. Nothing has been launched or written then.
+// Checks of operator arguments: first the device, which all must share and this build must serve, then each argument's
+// dtype, dimensions, strides and sizes. Each refusal names the operator and argument, what was got, what is wanted and
+// what to do. Nothing has been launched or written then.
 #pragma once
 
 #include <torch/csrc/stable/tensor.h>
@@ -36,7 +37,7 @@ const DeviceFacts& require_one_device(const std::vector<const Argument*>& argume
 
 void require_dtype(const Argument& argument, std::initializer_list<ScalarType> wanted);
 
-// `dims` is a picture like "[tokens, Hkv, D]" for the message; its number of names is the wanted number of dimensions.
+// The number of dimensions; `picture`, like "[tokens, Hkv, D]", names them in the message.
 void require_dims(const Argument& argument, int64_t dims, const char* picture);
 
 // Size of one dimension; `why` says where the wanted number comes from.

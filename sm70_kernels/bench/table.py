@@ -20,7 +20,7 @@ MIN_WIDTH = 132
 def roof_line(roofs: dict[str, dict[str, Any]]) -> str:
     """The session's roofs in one line."""
     parts = (f"{name} {roof['rate']:.1f} {roof['unit']}" for name, roof in roofs.items())
-    return "Roofs measured in this session: " + ", ".join(parts)
+    return "Roofs measured in this run: " + ", ".join(parts)
 
 
 def _warning(facts: dict[str, Any]) -> str:

@@ -22,6 +22,7 @@ from sm70_kernels.build.settings import (
     PACKAGE,
     PTXAS_FLAGS,
     ROOT,
+    BuildError,
     library_name,
     operators,
 )
@@ -56,6 +57,19 @@ def installed_module(toolchain: Toolchain) -> str:
     return f"{PACKAGE.name}/{INTERPRETER_MODULE}{toolchain.extension_suffix}"
 
 
+def installed_files(toolchain: Toolchain) -> dict[str, str]:
+    """Built file inside the package -> the file that was linked, both relative to the checkout."""
+    files = {installed_library(operator): built_library(operator) for operator in operators()}
+    files[installed_emulator()] = f"build/emulator/{library_name('emulator')}"
+    files[installed_module(toolchain)] = f"{_module_folder(toolchain)}/{Path(installed_module(toolchain)).name}"
+    return files
+
+
+def _module_folder(toolchain: Toolchain) -> str:
+    """Where the module is compiled, in a folder of this Python's name: two Pythons can share a checkout."""
+    return f"build/bindings/{toolchain.extension_suffix.lstrip('.')}"
+
+
 def build_facts(operator: str, toolchain: Toolchain) -> str:
     """The JSON text that the DSO carries: nothing that differs between two builds of one commit."""
     compilers = ("gcc", "nvrtc", "ptxas", "torch")
@@ -72,7 +86,9 @@ def _quote(path: Path | str) -> str:
     """A path as ninja and the shell both take it."""
     text = str(path)
     if any(character in text for character in " '\"$`\\;&|<>()*?"):
-        raise ValueError(f"the path {text!r} has a character that the build can't quote: move the checkout")
+        raise BuildError(
+            f"the path {text!r} has a character that the build can't quote, a space say: move the checkout"
+        )
     return text.replace(":", "$:")
 
 
@@ -184,8 +200,8 @@ def _emulator_edges(objects: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _module_edges(toolchain: Toolchain, emulator_objects: list[str]) -> tuple[list[str], list[str]]:
-    """Edges of the interpreter module. Its objects lie in a folder of this Python's name: two Pythons share a build."""
-    folder = f"build/bindings/{toolchain.extension_suffix.lstrip('.')}"
+    """Edges of the interpreter module, and the file."""
+    folder = _module_folder(toolchain)
     lines, objects = _compile_edges("bindings", folder)
     module = installed_module(toolchain)
     built = f"{folder}/{Path(module).name}"

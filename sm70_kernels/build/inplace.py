@@ -18,7 +18,6 @@ from sm70_kernels.build.settings import (
     PACKAGE,
     ROOT,
     BuildError,
-    operators,
     refuse_other_architectures,
 )
 
@@ -28,7 +27,11 @@ def _locked() -> Iterator[None]:
     """One build at a time in a checkout; a second one waits."""
     BUILD.mkdir(exist_ok=True)
     with (BUILD / ".lock").open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("another build of this checkout is running: waiting for it", flush=True)
+            fcntl.flock(stream, fcntl.LOCK_EX)
         yield
 
 
@@ -38,6 +41,14 @@ def _remove_strangers(targets: list[str]) -> None:
     for path in (PACKAGE / LIBRARY_FOLDER).glob("*.so"):
         if str(path) not in expected:
             path.unlink()
+
+
+def _remove_changed(pairs: dict[str, str]) -> None:
+    """Installed files that are not what was linked, damaged ones for instance, are installed again."""
+    for installed, linked in pairs.items():
+        source, target = ROOT / linked, ROOT / installed
+        if source.is_file() and target.is_file() and manifest.sha256(source) != manifest.sha256(target):
+            target.unlink()
 
 
 def build(*, clean: bool = False, jobs: int | None = None) -> Path:
@@ -56,8 +67,12 @@ def build(*, clean: bool = False, jobs: int | None = None) -> Path:
                 elif path.name != ".lock":
                     path.unlink()
         graph.write(tools)
-        _remove_strangers([graph.installed_emulator(), *map(graph.installed_library, operators())])
+        files = graph.installed_files(tools)
+        _remove_strangers(list(files))
+        _remove_changed(files)
         command = [str(tools.ninja), "-f", "build/build.ninja", "-j", str(jobs or os.cpu_count() or 1)]
-        if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
+        # NVRTC takes the working directory from PWD, where a checkout reached through a link has another name.
+        environment = {**os.environ, "PWD": str(ROOT)}
+        if subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode != 0:
             raise BuildError("the build failed: the first error is above")
         return manifest.write(tools)

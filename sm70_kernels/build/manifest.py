@@ -29,6 +29,9 @@ from sm70_kernels.build.toolchain import BUILD_DISTRIBUTIONS, Toolchain
 
 SCHEMA_VERSION = 1
 
+#: The file at the root of an sdist that says which commit it was made from (scripts/hatch_sdist.py writes it).
+SOURCE_RECORD = "source.json"
+
 
 def sha256(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
@@ -55,21 +58,33 @@ def spills(log: str) -> dict[str, dict[str, int]]:
     }
 
 
-def git_state(root: Path = ROOT) -> dict[str, Any]:
-    """Commit and whether tracked or new files, results apart, differ from it. Unknown outside a git checkout."""
+def source_record(root: Path = ROOT) -> dict[str, Any]:
+    """Commit, its time, and whether tracked or new files, results apart, differ from it.
+
+    In an unpacked sdist, which has no git, they are those recorded when it was made; unknown (None) anywhere else.
+    """
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(root), *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
     try:
-        if Path(git("rev-parse", "--show-toplevel").strip()).resolve() != root.resolve():
-            return {"commit": None, "dirty": None}
-        commit = git("rev-parse", "HEAD").strip()
-        dirty = bool(git("status", "--porcelain", "--", ".", ":!results").strip())
+        if Path(git("rev-parse", "--show-toplevel")).resolve() == root.resolve():
+            commit, seconds = git("log", "-1", "--format=%H %ct").split()
+            dirty = bool(git("status", "--porcelain", "--", ".", ":!results"))
+            return {"commit": commit, "commit_time": int(seconds), "dirty": dirty}
     except (OSError, subprocess.CalledProcessError):
-        return {"commit": None, "dirty": None}
-    return {"commit": commit, "dirty": dirty}
+        pass
+    if (root / SOURCE_RECORD).is_file():
+        record: dict[str, Any] = json.loads((root / SOURCE_RECORD).read_text())
+        return record
+    return {"commit": None, "commit_time": None, "dirty": None}
+
+
+def git_state(root: Path = ROOT) -> dict[str, Any]:
+    """Commit and whether the sources differ from it, as :func:`source_record` has them."""
+    record = source_record(root)
+    return {"commit": record["commit"], "dirty": record["dirty"]}
 
 
 def locked_wheels(lock: Path = ROOT / "uv.lock") -> dict[str, dict[str, Any]]:

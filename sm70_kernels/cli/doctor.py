@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -11,9 +12,9 @@ from typing import Literal
 
 from sm70_kernels import _variables
 from sm70_kernels.build.settings import ROOT
-from sm70_kernels.cli import libraries, output
+from sm70_kernels.cli import libraries, machine, output
 from sm70_kernels.cli.checks import Check, note, ok, problem
-from sm70_kernels.evidence import environment, gpu
+from sm70_kernels.evidence import gpu
 from sm70_kernels.evidence.schema import SCHEMA_VERSION, Record
 
 #: The torch that the lock file pins; later ones load the same DSOs, but have no kernels for Volta of their own.
@@ -79,14 +80,20 @@ def check_gpus(survey: gpu.Survey, driver: str | None, variables: Mapping[str, s
             yield problem("gpu", found, "Use a V100: this GPU is older than sm_70 and runs neither cubin nor PTX")
 
 
-def check_torch(version: str | None, cuda: str | None) -> Iterator[Check]:
-    """The installed torch, without importing it."""
+def check_torch(version: str | None, cuda: str | None, *, volta: bool = False) -> Iterator[Check]:
+    """The installed torch, without importing it. ``volta``: its own kernels must run on a V100 here."""
     if version is None:
         yield problem("torch", "torch is not installed", f"Install torch=={WANTED_TORCH}: 'scripts/nox -s build'")
     elif cuda is None:
         yield problem(
             "torch",
             f"torch {version} is a build without CUDA",
+            f"Install PyPI's torch=={WANTED_TORCH}, which is the CUDA {WANTED_TORCH_CUDA} build",
+        )
+    elif volta and (_release(version) > _release(WANTED_TORCH) or _release(cuda) >= (13,)):
+        yield problem(
+            "torch",
+            f"torch {version} for CUDA {cuda} has no sm_70 kernels: torch's own operations fail on this V100",
             f"Install PyPI's torch=={WANTED_TORCH}, which is the CUDA {WANTED_TORCH_CUDA} build",
         )
     elif version.split("+")[0] != WANTED_TORCH or cuda != WANTED_TORCH_CUDA:
@@ -97,6 +104,12 @@ def check_torch(version: str | None, cuda: str | None) -> Iterator[Check]:
         )
     else:
         yield ok("torch", f"{version} for CUDA {cuda}")
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """``2.10.0+cu128`` as (2, 10, 0), up to the first part that is no number."""
+    match = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(map(int, match.group().split("."))) if match else ()
 
 
 def check_loading(root: Path) -> Iterator[Check]:
@@ -126,13 +139,15 @@ def check_loading(root: Path) -> Iterator[Check]:
 
 def examine(root: Path = ROOT, variables: Mapping[str, str] = os.environ) -> Report:
     """Run all checks."""
-    driver, _, _ = environment.devices()
+    here = machine.collect(variables)
+    survey = gpu.survey()
     version, cuda = libraries.torch_build()
     checks = [
         ok("python", f"{sys.version.split()[0]}, {sys.implementation.name}"),
         *check_variables(variables),
-        *check_gpus(gpu.survey(), driver, variables),
-        *check_torch(version, cuda),
+        *check_gpus(survey, here.driver, variables),
+        *machine.check(here),
+        *check_torch(version, cuda, volta=any(device.capability == gpu.VOLTA for device in survey.devices)),
         *libraries.check(root),
     ]
     if version is not None:

@@ -24,6 +24,7 @@ from sm70_kernels.evidence.schema import SUMS, EvidenceError
 from sm70_kernels.evidence.sums import Finding
 
 _STATEMENT = "https://in-toto.io/Statement/v1"
+_PROVENANCE = (".provenance.json", ".intoto.json")
 _MANIFEST = f"{PACKAGE.name}/{LIBRARY_FOLDER}/{MANIFEST_NAME}"
 
 
@@ -44,11 +45,11 @@ def check(folder: Path) -> Iterator[Finding]:
     if not (folder / SUMS).is_file():
         return
     wheels = sorted(folder.glob("*.whl"))
-    statements = sorted(path for path in folder.iterdir() if ".intoto.json" in path.name)
+    statements = sorted(path for path in folder.iterdir() if path.name.endswith(_PROVENANCE))
     for wanted, present in (
         ("wheel", wheels),
         ("sdist (*.tar.gz)", list(folder.glob("*.tar.gz"))),
-        ("provenance (*.intoto.json)", statements),
+        ("provenance (*.provenance.json)", statements),
     ):
         if not present:
             yield Finding(path=folder.name, what=f"has no {wanted}")
@@ -57,15 +58,22 @@ def check(folder: Path) -> Iterator[Finding]:
         try:
             with zipfile.ZipFile(wheel) as archive:
                 contents = {name: archive.read(name) for name in archive.namelist() if not name.endswith("/")}
-        except (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError) as error:
+        except (OSError, zipfile.BadZipFile, zlib.error, ValueError, RuntimeError, EOFError) as error:
             yield Finding(path=wheel.name, what=f"can't be unpacked ({error})")
             continue
         yield from _wheel(wheel.name, contents)
+        beside = folder / f"{wheel.stem}.manifest.json"
+        if beside.is_file() and beside.read_bytes() != contents.get(_MANIFEST):
+            yield Finding(path=beside.name, what=f"is not the build manifest inside {wheel.name}")
         for name, digest in _libraries(contents).items():
             if libraries.setdefault(name, digest) != digest:
                 yield Finding(path=f"{wheel.name}/{name}", what="is not the same file as in the other wheel")
+    named: set[str] = set()
     for path in statements:
-        yield from _provenance(path, libraries, folder)
+        yield from _provenance(path, libraries, folder, named)
+    if statements:
+        for name in sorted((libraries.keys() | {path.name for path in wheels}) - named):
+            yield Finding(path=name, what="is no subject of the provenance")
 
 
 def _digest(content: bytes) -> str:
@@ -120,8 +128,11 @@ def _record(contents: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:
             yield name, "is not the file of the wheel's RECORD"
 
 
-def _provenance(path: Path, libraries: Mapping[str, str], folder: Path) -> Iterator[Finding]:
-    """A statement's subjects against the files: artifacts beside it, and libraries inside the wheels."""
+def _provenance(path: Path, libraries: Mapping[str, str], folder: Path, named: set[str]) -> Iterator[Finding]:
+    """A statement's subjects against the files: artifacts beside it, and libraries inside the wheels.
+
+    The subjects that are here are added to ``named``.
+    """
     try:
         statement = msgspec.json.decode(path.read_bytes(), type=_Statement)
         if statement.type != _STATEMENT:
@@ -129,20 +140,16 @@ def _provenance(path: Path, libraries: Mapping[str, str], folder: Path) -> Itera
     except (msgspec.MsgspecError, EvidenceError) as error:
         yield Finding(path=path.name, what=f"is no in-toto Statement v1 ({error})")
         return
-    named: set[str] = set()
     for subject in statement.subject:
         inside = _named(subject.name, libraries)
         beside = folder / Path(subject.name).name
         found = libraries[inside] if inside else _digest(beside.read_bytes()) if beside.is_file() else None
-        if inside:
-            named.add(inside)
+        named.add(inside or beside.name)
         if found is None:
             yield Finding(path=path.name, what=f"names {subject.name}, which is neither here nor in a wheel")
         elif subject.digest.get("sha256") != found:
             what = f"is not the subject of {path.name}, which says {str(subject.digest.get('sha256'))[:12]}…"
             yield Finding(path=subject.name, what=what)
-    for name in sorted(libraries.keys() - named):
-        yield Finding(path=name, what=f"is no subject of {path.name}")
 
 
 def _named(name: str, libraries: Mapping[str, Any]) -> str | None:

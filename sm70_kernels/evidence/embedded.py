@@ -72,7 +72,7 @@ def images(content: bytes) -> dict[str, bytes]:
             section = next(inside)
             offset = section.offset + start - section.address
             found[name] = content[offset : offset + end - start]
-    except (struct.error, IndexError, ValueError) as error:
+    except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise EvidenceError(f"its ELF structure is damaged ({error})") from error
     except (KeyError, StopIteration) as error:
         raise EvidenceError("it holds no embedded cubin and PTX, or its symbol table was removed or damaged") from error

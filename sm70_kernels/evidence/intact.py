@@ -93,6 +93,8 @@ def check_run(folder: Path, index: Mapping[str, str], build: Build | None) -> Ru
 def check_results(results: Path, build: Build | None) -> tuple[list[RunReport], list[Finding]]:
     """Every run of a results folder, and what is wrong with the folder itself."""
     index, findings = sums.read_index(results)
+    if not (results / sums.INDEX).is_file() and (results.parent / "csrc").is_dir():
+        findings.append(Finding(path=sums.INDEX, what="is missing: every checkout has one"))
     reports = []
     for path in sorted(results.iterdir()):
         if is_run(path):

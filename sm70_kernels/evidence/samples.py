@@ -56,22 +56,23 @@ def read_rows(folder: Path) -> list[Row]:
     """The rows of a run. Raises EvidenceError when it has none."""
     path = folder / BENCHMARK
     try:
-        benchmarks = msgspec.json.decode(path.read_bytes())["benchmarks"]
-        return [_row(entry) for entry in benchmarks]
+        found = msgspec.json.decode(path.read_bytes())
+        processor = found.get("machine_info", {}).get("cpu", {}).get("brand_raw", "unknown processor")
+        return [_row(entry, processor) for entry in found["benchmarks"]]
     except OSError as error:
         raise EvidenceError(f"run {folder.name} has no {BENCHMARK}: it measured nothing") from error
     except (msgspec.DecodeError, KeyError, TypeError) as error:
         raise EvidenceError(f"{BENCHMARK} of {folder.name} can't be read ({type(error).__name__}: {error})") from error
 
 
-def _row(entry: dict[str, Any]) -> Row:
+def _row(entry: dict[str, Any], processor: str) -> Row:
     facts = entry["extra_info"]
     kind = _kind(facts)
     return Row(
         operator=facts.get("operator") or "",
         name=facts.get("row") or entry["name"],
         arm=facts.get("arm") or "",
-        device=facts.get("device") or ("host CPU" if kind == HOST else "unknown device"),
+        device=processor if kind == HOST else facts.get("device") or "unknown device",
         kind=kind,
         samples_ms=tuple(1e3 * seconds for seconds in entry["stats"]["data"]),
         ratios=tuple(facts.get("sampling", {}).get("block_ratios", ())),

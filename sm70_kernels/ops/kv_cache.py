@@ -47,9 +47,49 @@ def _format_name(op: str, kv_format: str | None, cache: Tensor) -> str:
     )
 
 
-def _split_scale(scale: float | Tensor) -> tuple[float, Tensor | None]:
+def _split_scale(op: str, name: str, scale: float | Tensor) -> tuple[float, Tensor | None]:
     """The operator takes a host scale and an optional device scale."""
-    return (1.0, scale) if isinstance(scale, Tensor) else (scale, None)
+    if isinstance(scale, Tensor):
+        return 1.0, scale
+    if not isinstance(scale, int | float):
+        raise TypeError(
+            f"{op}: argument {name!r}: got {type(scale).__name__}, want a number or a one-element float32 tensor. "
+            "Pass the factor between stored and real values"
+        )
+    return scale, None
+
+
+def _require_tensors(op: str, **arguments: object) -> None:
+    """Refuse what is no tensor with a sentence; the operator itself checks device, dtype and shape."""
+    for name, value in arguments.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                f"{op}: argument {name!r}: got {type(value).__name__}, want a torch.Tensor. Convert it, with "
+                "torch.as_tensor for instance"
+            )
+
+
+def _allocate_outputs(
+    op: str, key_cache: Tensor, seq_lens: Tensor, max_tokens: int | None, out_block_table: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Contiguous FP16 outputs ``[B, max_tokens, Hkv, D]``, uninitialised."""
+    if max_tokens is None or out_block_table is not None:
+        raise ValueError(
+            f"{op}: argument 'k_out': got None, want FP16 outputs, or 'max_tokens' and no 'out_block_table' to have "
+            "contiguous ones allocated. Pass either"
+        )
+    if isinstance(max_tokens, float) or max_tokens < 0:
+        raise ValueError(
+            f"{op}: argument 'max_tokens': got {max_tokens}, want a whole number from 0. Pass the longest length"
+        )
+    for name, tensor, dims in (("key_cache", key_cache, "[pages, page, Hkv, D]"), ("seq_lens", seq_lens, "[B]")):
+        if tensor.dim() != dims.count(",") + 1:
+            raise ValueError(
+                f"{op}: argument {name!r}: got shape {list(tensor.shape)}, want {dims}. Reshape or unsqueeze the tensor"
+            )
+    shape = (seq_lens.shape[0], max_tokens, key_cache.shape[2], key_cache.shape[3])
+    k_out, v_out = (torch.empty(shape, dtype=torch.float16, device=key_cache.device) for _ in range(2))
+    return k_out, v_out
 
 
 def write_paged_kv(
@@ -80,12 +120,14 @@ def write_paged_kv(
             cache is uint8.
 
     Raises:
-        RuntimeError, ValueError: an argument is refused; nothing was launched or written. The message names the
-            argument, what was got and what is wanted.
+        RuntimeError, TypeError, ValueError: an argument is refused; nothing was launched or written. The message names
+            the argument, what was got and what is wanted.
     """
-    k_host, k_device = _split_scale(k_scale)
-    v_host, v_device = _split_scale(v_scale)
-    name = _format_name("write_paged_kv", kv_format, key_cache)
+    op = "write_paged_kv"
+    _require_tensors(op, k=k, v=v, key_cache=key_cache, value_cache=value_cache, slot_mapping=slot_mapping)
+    k_host, k_device = _split_scale(op, "k_scale", k_scale)
+    v_host, v_device = _split_scale(op, "v_scale", v_scale)
+    name = _format_name(op, kv_format, key_cache)
     torch.ops.sm70_kernels.write_paged_kv(
         k, v, key_cache, value_cache, slot_mapping, name, k_host, v_host, k_device, v_device
     )
@@ -127,28 +169,27 @@ def gather_paged_kv(
         ``(k_out, v_out)``.
 
     Raises:
-        RuntimeError, ValueError: as in :func:`write_paged_kv`.
+        RuntimeError, TypeError, ValueError: as in :func:`write_paged_kv`.
     """
+    op = "gather_paged_kv"
+    _require_tensors(op, key_cache=key_cache, value_cache=value_cache, block_table=block_table, seq_lens=seq_lens)
     if (k_out is None) != (v_out is None):
         raise ValueError(
-            "gather_paged_kv: arguments 'k_out' and 'v_out': got one of them, want both or none. Pass the other one too"
+            f"{op}: arguments 'k_out' and 'v_out': got one of them, want both or none. Pass the other one too"
         )
     if k_out is None or v_out is None:
-        if max_tokens is None or out_block_table is not None:
-            raise ValueError(
-                "gather_paged_kv: argument 'k_out': got None, want FP16 outputs, or 'max_tokens' and no "
-                "'out_block_table' to have contiguous ones allocated. Pass either"
-            )
-        shape = (seq_lens.shape[0], max_tokens, key_cache.shape[2], key_cache.shape[3])
-        k_out, v_out = (torch.empty(shape, dtype=torch.float16, device=key_cache.device) for _ in range(2))
+        k_out, v_out = _allocate_outputs(op, key_cache, seq_lens, max_tokens, out_block_table)
     elif max_tokens is not None:
         raise ValueError(
-            "gather_paged_kv: argument 'max_tokens': got it beside outputs, whose size it would repeat, want None. "
+            f"{op}: argument 'max_tokens': got it beside outputs, whose size it would repeat, want None. "
             "Pass one of the two"
         )
-    k_host, k_device = _split_scale(k_scale)
-    v_host, v_device = _split_scale(v_scale)
-    name = _format_name("gather_paged_kv", kv_format, key_cache)
+    _require_tensors(op, k_out=k_out, v_out=v_out)
+    if out_block_table is not None:
+        _require_tensors(op, out_block_table=out_block_table)
+    k_host, k_device = _split_scale(op, "k_scale", k_scale)
+    v_host, v_device = _split_scale(op, "v_scale", v_scale)
+    name = _format_name(op, kv_format, key_cache)
     torch.ops.sm70_kernels.gather_paged_kv(
         key_cache, value_cache, block_table, seq_lens, k_out, v_out, name, k_host, v_host, k_device, v_device,
         out_block_table,

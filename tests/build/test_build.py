@@ -69,6 +69,12 @@ def test_same_bytes_in_another_folder_then_one_operator_at_a_time(elsewhere: Pat
 
     assert "NVRTC" not in run_build(elsewhere).stdout, "a second build did something"
 
+    library = elsewhere / built["operators"]["kv_cache"]["path"]
+    for damage in (library.read_bytes()[:-1000], library.read_bytes().replace(b"want stride 1", b"want stride 2")):
+        library.write_bytes(damage)
+        assert run_build(elsewhere).returncode == 0
+        assert manifest.sha256(library) == built["operators"]["kv_cache"]["sha256"], "a damaged library was kept"
+
     os.utime(elsewhere / "csrc" / "ops" / "kv_cache" / "gather.cuh")
     start = time.monotonic()
     again = run_build(elsewhere)

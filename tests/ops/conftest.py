@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
 import torch
 
-from sm70_kernels import emulator
+from sm70_kernels import _variables, emulator
 
 EMULATED = "emulated V100"
 
@@ -20,7 +19,7 @@ def _gpu() -> tuple[str, str | None]:
     major, minor = torch.cuda.get_device_capability()
     if (major, minor) == (7, 0):
         return "V100", None
-    if os.environ.get("SM70_KERNELS_ALLOW_JIT") == "1":
+    if _variables.flag("ALLOW_JIT"):
         return "JIT GPU", None
     name = torch.cuda.get_device_name()
     return "V100", f"needs sm_70, found sm_{major}{minor} ({name}) without SM70_KERNELS_ALLOW_JIT=1"

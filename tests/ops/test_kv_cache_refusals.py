@@ -80,6 +80,9 @@ COMMON: list[tuple[str, Change, str]] = [
 
 WRITE = [
     *COMMON,
+    ("k that is None", value(k=None), r"'k': got NoneType, want a torch.Tensor"),
+    ("k of numpy", lambda a: {"k": a["k"].cpu().numpy()}, r"'k': got ndarray, want a torch.Tensor"),
+    ("scale of text", value(k_scale="1"), r"'k_scale': got str, want a number or a one-element"),
     ("expanded cache", expanded("key_cache"), r"'key_cache': got strides .* memory of their own"),
     ("k of float32", to("k", torch.float32), r"'k': got torch.float32, want torch.float16"),
     ("v of bfloat16", to("v", torch.bfloat16), r"'v': got torch.bfloat16, want torch.float16"),
@@ -95,6 +98,14 @@ WRITE = [
 
 GATHER = [
     *COMMON,
+    ("table that is a list", value(block_table=[[0]]), r"'block_table': got list, want a torch.Tensor"),
+    ("output that is None", value(k_out="x"), r"'k_out': got str, want a torch.Tensor"),
+    ("negative max_tokens", value(k_out=None, v_out=None, max_tokens=-1), r"'max_tokens': got -1, want a whole"),
+    ("max_tokens of float", value(k_out=None, v_out=None, max_tokens=1.5), r"'max_tokens': got 1.5, want a whole"),
+    ("lengths of 0 dimensions", lambda a: {"seq_lens": a["seq_lens"][0], "k_out": None, "v_out": None, "max_tokens": 16},
+     r"'seq_lens': got shape \[\], want \[B\]"),
+    ("allocation from 2 dimensions", lambda a: {"key_cache": a["key_cache"][0, 0], "k_out": None, "v_out": None,
+                                                "max_tokens": 16}, r"'key_cache': got shape \[2, 64\], want \[pages"),
     ("table of int64", to("block_table", torch.int64), r"'block_table': got torch.int64, want torch.int32"),
     ("lengths of int64", to("seq_lens", torch.int64), r"'seq_lens': got torch.int64, want torch.int32"),
     ("table of other rows", reshape("block_table", 3, 2), r"'block_table': .*\(rows of seq_lens\)"),
@@ -130,7 +141,7 @@ def check_refused(
     arguments |= change(arguments)
     before = {name: arguments[name].clone() for name in written if isinstance(arguments[name], Tensor)}
     count = launches()
-    with pytest.raises((RuntimeError, ValueError)) as caught:
+    with pytest.raises((RuntimeError, TypeError, ValueError)) as caught:
         call(**arguments)
     text = str(caught.value)
     assert re.search(message, text), text
