@@ -159,7 +159,8 @@ class Manifest(Record, kw_only=True, frozen=True):
     libraries: list[Library] = []
     counts: Counts | None = None
     narrowed: bool = False
-    """Whether the command line chose fewer tests than the session's own: such a run validates nothing."""
+    """Whether the command line left out operator tests or rows: such a run validates nothing. ``tests/ops`` alone is
+    whole in this sense, since it holds every operator test."""
     sweeps: list[Sweep] = []
     sanitizer: str | None = None
     """What checked memory: the compute-sanitizer that was found, or the emulator and what it checks."""

@@ -150,11 +150,6 @@ def test_the_real_canary_on_the_emulator() -> None:
     assert memcheck.judge_emulated_canary(done.returncode, done.stdout) is None, done.stdout + done.stderr
 
 
-def test_the_operator_tests_name_the_emulated_device_as_the_selection_does() -> None:
-    text = (ROOT / "tests" / "ops" / "conftest.py").read_text()
-    assert f'EMULATED = "{selection.EMULATED_DEVICE}"' in text
-
-
 @pytest.mark.parametrize(
     "parameters,target",
     [

@@ -8,8 +8,14 @@ import pytest
 import torch
 
 from sm70_kernels import _variables, emulator
+from sm70_kernels.evidence import built
+from sm70_kernels.evidence.schema import EvidenceError
+from sm70_kernels.evidence.selection import EMULATED_DEVICE
 
-EMULATED = "emulated V100"
+try:
+    built.require_current()
+except EvidenceError as error:  # a test of something older than the sources says nothing
+    pytest.exit(f"{error}", returncode=2)
 
 
 def _gpu() -> tuple[str, str | None]:
@@ -34,10 +40,10 @@ def _require_gpu() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
-@pytest.fixture(params=[GPU[0], EMULATED])
+@pytest.fixture(params=[GPU[0], EMULATED_DEVICE])
 def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     """The device that the operators run on: this machine's GPU, then the emulated V100 (CPU tensors)."""
-    if request.param == EMULATED:
+    if request.param == EMULATED_DEVICE:
         with emulator.enabled():
             yield torch.device("cpu")
     else:
