@@ -84,6 +84,8 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def reproduce(session: nox.Session) -> None:
     """Build the commit in two folders by two environments and compare every byte (--dirty: the working tree)."""
+    if BAKED:
+        session.error("this needs a second environment, which an image can't make: run it in a checkout")
     sync(session, "session", "build")
     session.run(PYTHON, "-m", "sm70_kernels.release.reproduce", *session.posargs)
 
@@ -91,6 +93,8 @@ def reproduce(session: nox.Session) -> None:
 @nox.session
 def dist(session: nox.Session) -> None:
     """Write a release into dist/, and use its wheel in a new environment (--dirty: of the working tree)."""
+    if BAKED:
+        session.error("this needs a new environment, which an image can't make: run it in a checkout")
     sync(session, "session", "build")
     session.run(PYTHON, "-m", "sm70_kernels.release.dist", "--smoke", *session.posargs)
 

@@ -10,6 +10,10 @@ refuse() {
     exit 2
 }
 
+# A user that the image does not know has no name; tools that put one into the names of their folders in /tmp need it.
+USER="$(id -un 2>/dev/null || echo "user$(id -u)")"
+export USER LOGNAME="$USER"
+
 is_session() {
     local listing # whole first: grep -q ends at its match, and nox would die of the broken pipe
     listing="$(scripts/nox --list)"

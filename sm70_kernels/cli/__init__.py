@@ -97,3 +97,23 @@ def compare_command(context: click.Context, first: Path, second: Path, as_json: 
     except body.RefusedError as error:
         raise click.UsageError(str(error), context) from error
     body.show(comparison, as_json=as_json)
+
+
+@main.command("report", epilog=_VERIFY_EXIT_CODES)
+@click.argument("results", type=click.Path(path_type=Path))
+@click.option("--output", type=click.Path(path_type=Path), default=Path("report.html"), show_default=True)
+@click.pass_context
+def report_command(context: click.Context, results: Path, output: Path) -> None:
+    """Write one self-contained HTML page about a run folder, or about a folder of them."""
+    from sm70_kernels.cli import report as body
+    from sm70_kernels.cli.verify import UsageError
+
+    try:
+        text, intact = body.page(results)
+    except UsageError as error:
+        raise click.UsageError(str(error), context) from error
+    except body.MissingError as error:
+        raise click.ClickException(str(error)) from error
+    output.write_text(text)
+    click.echo(f"written: {output}{'' if intact else ', with findings: not everything is intact'}")
+    context.exit(FINE if intact else PROBLEMS)

@@ -62,11 +62,13 @@ def check(root: Path = ROOT) -> Iterator[Finding]:
 
 
 def _record(root: Path) -> Iterator[Finding]:
-    """Files of the installed wheel that are not as its RECORD says. An editable installation lists none of them."""
-    try:
-        distribution = importlib.metadata.distribution(DISTRIBUTION)
-    except importlib.metadata.PackageNotFoundError:
-        return
+    """Files of a wheel installed in this folder that are not as its RECORD says. A checkout has no such record."""
+    installed = importlib.metadata.distributions(name=DISTRIBUTION, path=[str(root)])
+    for distribution in installed:
+        yield from _recorded(distribution, root)
+
+
+def _recorded(distribution: importlib.metadata.Distribution, root: Path) -> Iterator[Finding]:
     for entry in distribution.files or ():
         path = Path(str(distribution.locate_file(entry)))
         if entry.hash is None or entry.hash.mode != "sha256" or not path.is_relative_to(root / PACKAGE.name):

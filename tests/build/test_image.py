@@ -119,10 +119,10 @@ def container(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def enter(container: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def enter(container: Path, *arguments: str, path: str = os.environ["PATH"]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(container / "docker/entrypoint.sh"), *arguments],
-        env={"PATH": os.environ["PATH"], "UV_PROJECT_ENVIRONMENT": str(container / "environment")},
+        env={"PATH": path, "UV_PROJECT_ENVIRONMENT": str(container / "environment")},
         capture_output=True,
         text=True,
         check=False,
@@ -143,6 +143,13 @@ def enter(container: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_entry_point_starts(container: Path, arguments: list[str], started: str) -> None:
     done = enter(container, *arguments)
     assert (done.returncode, done.stdout.strip()) == (0, started), done.stderr
+
+
+def test_entry_point_names_a_user_that_has_no_name(container: Path) -> None:
+    program(container / "environment/bin/sm70-kernels", 'echo "$USER $LOGNAME"')
+    program(container / "bin/id", "[[ $1 == -u ]] && echo 12345")
+    done = enter(container, "doctor", path=f"{container}/bin:{os.environ['PATH']}")
+    assert done.stdout.split() == ["user12345", "user12345"]
 
 
 def test_entry_point_refuses_no_argument(container: Path) -> None:

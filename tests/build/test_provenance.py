@@ -91,6 +91,7 @@ def bill() -> dict[str, Any]:
     return sbom.document(tools.find_uv(), EPOCH)
 
 
+@pytest.mark.slow
 def test_bill_of_materials_is_valid_cyclonedx(bill: dict[str, Any]) -> None:
     pytest.importorskip("cyclonedx")
     from cyclonedx.schema import SchemaVersion

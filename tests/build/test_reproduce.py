@@ -64,7 +64,7 @@ def test_a_difference_is_found_in_section_line_and_member(tmp_path: Path, monkey
     assert differences.describe(*texts).startswith("line 2, offset 0xd: ")
 
     wheels = tmp_path / "a.whl", tmp_path / "b.whl"
-    for path, text in zip(wheels, ("abc", "abd"), strict=True):
+    for path, text in zip(wheels, ("one", "ont"), strict=True):
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("same", "same")
             archive.writestr("other", text)

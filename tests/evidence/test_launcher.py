@@ -26,7 +26,7 @@ def test_bootstrap_pins_uv_as_the_lock_does() -> None:
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
     """A PATH with what the launcher itself calls, and nothing else."""
-    for tool in ("bash", "cat", "dirname", "env", "mv", "sha256sum"):
+    for tool in ("bash", "cat", "dirname", "env", "mv", "readlink", "sha256sum"):
         found = shutil.which(tool)
         assert found is not None
         (tmp_path / tool).symlink_to(found)

@@ -16,6 +16,7 @@ from sm70_kernels.build.manifest import sha256
 from sm70_kernels.build.settings import PACKAGE, ROOT
 from sm70_kernels.cli import main
 from sm70_kernels.evidence import built, embedded, run, schema, sums
+from sm70_kernels.evidence.installation import record_digest
 
 
 def latest(session: str) -> str:
@@ -229,6 +230,26 @@ def test_tampered_installation(installed: Path, tamper: Callable[[Path], object]
     assert sentence in done.output
 
 
+def test_an_installed_wheels_record_vouches_for_the_manifest_too(installed: Path) -> None:
+    def digest(path: Path) -> str:
+        return record_digest(bytes.fromhex(sha256(path)))
+
+    manifest = built.manifest_path(installed)
+    folder = installed / "sm70_kernels-0.1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: sm70-kernels\nVersion: 0.1.0\n")
+    names = [LIBRARY, str(manifest.relative_to(installed))]
+    record = "".join(f"{name},sha256={digest(installed / name)},1\n" for name in names)
+    (folder / "RECORD").write_text(f"{record}sm70_kernels-0.1.0.dist-info/RECORD,,\n")
+    assert invoke("verify", installed).exit_code == 0
+    before = sha256(installed / LIBRARY)
+    flip(installed / LIBRARY, 0x6000)
+    manifest.write_text(manifest.read_text().replace(before, sha256(installed / LIBRARY)))
+    done = invoke("verify", installed)
+    assert done.exit_code == 1
+    assert [line.split()[0] for line in done.output.splitlines() if "the wheel's RECORD" in line] == names
+
+
 def edit(folder: Path, name: str, pattern: str, replacement: str) -> None:
     """A careful forger: the file and its sum fit together."""
     path = folder / name
@@ -292,42 +313,3 @@ def test_a_path_that_is_nothing_is_a_usage_error(tmp_path: Path) -> None:
     done = invoke("verify", tmp_path)
     assert done.exit_code == 2
     assert "--artifact" in done.output
-
-
-OLD, NEW = "a" * 64, "b" * 64
-
-
-@pytest.mark.parametrize(
-    "images,dso,cubin,ptx,wanted",
-    [
-        ({"ptx": 1}, NEW, NEW, NEW, "current"),
-        ({"ptx": 1}, OLD, NEW, NEW, "same kernel"),
-        ({"ptx": 1}, OLD, OLD, NEW, "same kernel"),
-        ({"ptx": 1}, OLD, NEW, OLD, "older"),
-        ({"cubin": 1}, OLD, NEW, OLD, "same kernel"),
-        ({"emulated": 1}, OLD, NEW, OLD, "same kernel"),
-        ({"emulated": 1, "ptx": 1}, OLD, NEW, OLD, "older"),
-        ({"cubin": 1, "ptx": 0}, OLD, OLD, NEW, "older"),
-        ({}, OLD, NEW, OLD, "same kernel"),
-    ],
-)
-def test_currency(images: dict[str, int], dso: str, cubin: str, ptx: str, wanted: str) -> None:
-    from sm70_kernels.evidence import currency
-
-    library = schema.Library(
-        operator="kv_cache",
-        path=LIBRARY,
-        sha256=dso,
-        cubin_sha256=cubin,
-        ptx_sha256=ptx,
-        capability_revision=1,
-        mapped=True,
-        launches={"kernel": images},
-    )
-    operator = built.BuiltOperator(LIBRARY, NEW, NEW, NEW, 1, {})
-    build = built.Build("0" * 40, False, {"kv_cache": operator}, built.BuiltFile("m", "0"), {}, {})
-    assert currency.of_run([library], build) == wanted
-    assert currency.of_run([library], None) == "unknown"
-    assert currency.of_run([], build) == "unknown"
-    gone = built.Build("0" * 40, False, {}, built.BuiltFile("m", "0"), {}, {})
-    assert currency.of_run([library], gone) == "older"

@@ -200,7 +200,7 @@ def test_doctor_on_the_switch(value: str, words: str) -> None:
 
 
 def test_doctor_names_the_operators_that_load(root: Path) -> None:
-    for name in ("__init__.py", "_native.py", "ops/__init__.py"):
+    for name in ("__init__.py", "_native.py", "_variables.py", "ops/__init__.py"):
         shutil.copyfile(PACKAGE / name, root / "sm70_kernels" / name)
     module = root / "sm70_kernels" / "ops" / "fake.py"
     module.write_text("from sm70_kernels import _native\n_native._loaded['fake'] = None\n")
