@@ -7,8 +7,11 @@ import shutil
 import subprocess
 import tarfile
 import zipfile
+import zlib
 from pathlib import Path
 
+#: What reading an archive raises when its bytes are damaged.
+_DAMAGED = (zipfile.BadZipFile, tarfile.TarError, zlib.error, OSError, EOFError)
 _LINES = 60  # of diffoscope's report, for one file
 
 
@@ -21,7 +24,10 @@ def describe(first: Path, second: Path) -> str:
         if done.returncode == 1:  # 0: the same, 2: it failed
             return "\n".join(done.stdout.splitlines()[:_LINES])
     for reader in (_zip_members, _tar_members):
-        members = [reader(path) for path in (first, second)]
+        try:
+            members = [reader(path) for path in (first, second)]
+        except _DAMAGED:
+            continue
         if members[0] and members[1]:
             return _first_member(members[0], members[1]) or _position(first, second)
     return _position(first, second)

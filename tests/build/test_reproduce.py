@@ -69,6 +69,10 @@ def test_a_difference_is_found_in_section_line_and_member(tmp_path: Path, monkey
             archive.writestr("same", "same")
             archive.writestr("other", text)
     assert differences.describe(*wheels) == "member other first differs at offset 2"
+    damaged = bytearray(wheels[0].read_bytes())
+    damaged[damaged.index(b"one")] ^= 1  # its check sum does not fit any more
+    wheels[1].write_bytes(damaged)
+    assert differences.describe(*wheels).startswith("line 1, offset 0x")
 
 
 def git(folder: Path, *arguments: str) -> None:
