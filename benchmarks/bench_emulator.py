@@ -148,6 +148,11 @@ def record(pytestconfig: pytest.Config) -> Callable[[Any, dict[str, Any]], None]
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The kernels, compiled for sm_70 and loaded into the emulator."""
+    pytest.importorskip(
+        "sm70_kernels._emulator",
+        reason="the emulator's module is built for another Python than this one",
+        exc_type=ImportError,
+    )
     from tests.emulator import toolchain
 
     folder = tmp_path_factory.mktemp("cubins")
