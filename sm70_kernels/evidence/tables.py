@@ -7,6 +7,7 @@ another GPU only ratios to a copy are shown, never times: a memory-bound kernel 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,9 @@ from pathlib import Path
 import msgspec
 
 from sm70_kernels.evidence import built, currency, samples, sums
+from sm70_kernels.evidence.benchmarks import EMULATOR_LABEL
 from sm70_kernels.evidence.schema import (
+    BENCHMARK,
     ENVIRONMENT,
     MANIFEST,
     Environment,
@@ -97,15 +100,17 @@ class Run:
         return self.manifest.start[:10]
 
 
-def latest(root: Path, session: str) -> Run:
-    """The latest passing committed run of a session. Raises EvidenceError when there is none."""
+def latest(root: Path, session: str, *, gpu: bool = True) -> Run:
+    """The latest passing committed run of a session, on a GPU or without. Raises EvidenceError when there is none."""
     results = root / "results"
     for name in sorted(sums.read_index(results)[0], reverse=True):
         folder = results / name
         manifest = read(folder / MANIFEST, Manifest)
         if manifest.session == session and manifest.status == "pass" and not manifest.narrowed:
-            return Run(folder, manifest, read(folder / ENVIRONMENT, Environment))
-    raise EvidenceError(f"results/{sums.INDEX} names no passing {session} run")
+            run = Run(folder, manifest, read(folder / ENVIRONMENT, Environment))
+            if bool(run.environment.gpus) == gpu:
+                return run
+    raise EvidenceError(f"results/{sums.INDEX} names no passing {session} run {'on' if gpu else 'without'} a GPU")
 
 
 def published(root: Path) -> Published:
@@ -196,6 +201,24 @@ def kv_cache(root: Path) -> str:
     return words + table(("row", "time of a copy / its time [95 %]", "target", "values", "library"), rows)
 
 
+def emulator(root: Path) -> str:
+    """How fast the emulator is, on the machine that ran it."""
+    run = latest(root, "bench", gpu=False)
+    found = json.loads((run.folder / BENCHMARK).read_bytes())["benchmarks"]
+    rows = []
+    for facts in (entry["extra_info"] for entry in found):
+        if facts.get("label") != EMULATOR_LABEL:
+            continue
+        target = facts["target"]
+        verdict = "" if target is None else f"{target:g}: {'reached' if facts['met'] else 'missed'}"
+        peak = f"{facts['peak_bytes'] / 1e6:.0f} MB" if "peak_bytes" in facts else ""
+        rows.append((facts["row"], str(facts["threads"]), f"{facts['rate']:.1f} {facts['unit']}", verdict, peak))
+    words = (
+        f"Speed of the emulator itself on a two-core host CPU, {run.date}, run `{run.folder.name}`; no V100 times:\n\n"
+    )
+    return words + table(("row", "threads", "rate (median)", "target", "peak memory above start"), rows)
+
+
 def roofs(root: Path) -> str:
     """What others say of the card."""
     found = published(root)
@@ -231,6 +254,7 @@ def blocks(root: Path, label: Callable[[Run], str]) -> dict[str, str]:
     return {
         "results": overview(root, label),
         "kv-cache": kv_cache(root),
+        "emulator": emulator(root),
         "published-roofs": roofs(root),
         "published-operators": others(root),
     }

@@ -134,5 +134,5 @@ def test_an_unknown_block_and_a_figure_without_source_are_refused(root: Path) ->
 
 def test_an_index_without_runs_has_no_results(root: Path) -> None:
     (root / "results" / sums.INDEX).write_text("")
-    with pytest.raises(EvidenceError, match="names no passing bench run"):
+    with pytest.raises(EvidenceError, match="names no passing bench run on a GPU"):
         tables.latest(root, "bench")

@@ -15,18 +15,10 @@ from click.testing import CliRunner, Result
 from sm70_kernels.build.manifest import sha256
 from sm70_kernels.build.settings import PACKAGE, ROOT
 from sm70_kernels.cli import main
-from sm70_kernels.evidence import built, embedded, run, schema, sums
+from sm70_kernels.evidence import built, embedded, run, schema, sums, tables
 from sm70_kernels.evidence.installation import record_digest
 
-
-def latest(session: str) -> str:
-    """The latest committed run of a session that passed whole."""
-    folders = (path for path in sorted((ROOT / "results").glob(f"*-{session}")) if path.name in INDEXED)
-    return [folder.name for folder in folders if '"status": "pass"' in (folder / schema.MANIFEST).read_text()][-1]
-
-
-INDEXED = sums.read_index(ROOT / "results")[0]
-TEST, BENCH, MEMCHECK = latest("test"), latest("bench"), latest("memcheck")
+TEST, BENCH, MEMCHECK = (tables.latest(ROOT, session).folder.name for session in ("test", "bench", "memcheck"))
 LOG = sorted(path.name for path in (ROOT / "results" / MEMCHECK).glob("*.log"))[-1]
 LIBRARY = "sm70_kernels/lib/libsm70_kv_cache.so"
 
@@ -87,7 +79,7 @@ def test_committed_runs_are_intact_and_indexed() -> None:
     found = json.loads(done.output)
     committed = [report for report in found["runs"] if report["indexed"]]
     assert [report["findings"] for report in committed] == [[] for _ in committed]
-    assert set(INDEXED) == {report["name"] for report in committed}
+    assert set(sums.read_index(ROOT / "results")[0]) == {report["name"] for report in committed}
 
 
 def test_a_copy_is_intact(results: Path, installed: Path) -> None:
