@@ -115,14 +115,20 @@ def enabled(
         raise ValueError(
             f"enabled: argument 'tensor_rounding': got {tensor_rounding!r}, want 'truncate' or 'nearest'. Pass either"
         )
-    numbers = {"max_blocks": max_blocks, "threads": threads, "instruction_limit": instruction_limit}
-    for name, value in {**numbers, "multiprocessors": multiprocessors}.items():
-        if value is not None and value < 1:
+    numbers = {
+        "seed": (seed, 0, 2**64 - 1),
+        "max_blocks": (max_blocks, 1, 2**63),
+        "threads": (threads, 1, 1024),
+        "multiprocessors": (multiprocessors, 1, 1024),
+        "instruction_limit": (instruction_limit, 1, 2**63),
+    }
+    for name, (value, least, most) in numbers.items():
+        optional = name in ("max_blocks", "threads", "instruction_limit")
+        if not (value is None and optional) and not (isinstance(value, int) and least <= value <= most):
             raise ValueError(
-                f"enabled: argument {name!r}: got {value}, want a positive number. Leave it out for the default"
+                f"enabled: argument {name!r}: got {value!r}, want a whole number from {least} to {most}. "
+                "Leave it out for the default"
             )
-    if seed < 0:
-        raise ValueError(f"enabled: argument 'seed': got {seed}, want 0 or more. Pass 0 for the natural order")
     import sm70_kernels.ops  # noqa: F401 - the settings go to loaded libraries, so all are loaded
 
     settings = _Settings(
@@ -140,7 +146,7 @@ def enabled(
     try:
         _apply()
         yield emulation
-        _collect()
     finally:
+        _collect()
         _contexts.entered.pop()
         _apply()

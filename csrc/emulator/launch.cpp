@@ -323,10 +323,15 @@ LaunchResult run_launch(const LoadedKernel& kernel, const LaunchRequest& request
                 }
             }
         };
-        const unsigned wanted = request.threads ? request.threads : std::max(1u, std::thread::hardware_concurrency());
+        const unsigned processors = std::max(1u, std::thread::hardware_concurrency());
+        const unsigned wanted = std::min(request.threads ? request.threads : processors, 4 * processors);
         const auto count = unsigned(std::min<size_t>(wanted, std::max<size_t>(blocks.size(), 1)));
         std::vector<std::thread> helpers;
-        for (unsigned i = 1; i < count; ++i) helpers.emplace_back(work);
+        try {
+            for (unsigned i = 1; i < count; ++i) helpers.emplace_back(work);
+        } catch (const std::system_error&) {
+            // The system gives no more threads: those there are, this one at least, do the work.
+        }
         work();
         for (auto& helper : helpers) helper.join();
     } catch (const EmulatorError& error) {

@@ -13,7 +13,7 @@
 
 extern "C" {
 
-// How a thread emulates; sm70_kernels/_native.py has the same struct. Zeros are the emulator's defaults.
+// How a thread emulates; sm70_kernels/emulator.py has the same struct. Zeros are the emulator's defaults.
 struct sm70_kernels_emulation {
     uint32_t struct_bytes;
     uint32_t round_to_nearest;   // tensor cores round to nearest instead of truncating

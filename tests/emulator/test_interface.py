@@ -157,7 +157,21 @@ def test_listing_is_made_and_kept(library, compiled, tmp_path):
     assert module, error.value
     library.sm70emu_module_unload(module)
     (kept,) = (tmp_path / "cache").iterdir()
-    assert kept.name == hashlib.sha256(program.cubin).hexdigest() + ".sass" and kept.read_text() == program.listing
+    assert kept.name == hashlib.sha256(program.cubin).hexdigest() + ".listing"
+    sealed = hashlib.sha256(program.listing.encode()).hexdigest() + "\n" + program.listing
+    assert kept.read_text() == sealed
+    # A kept listing that was changed, cut short or emptied is made again: registers are named by its text only.
+    for damaged in (sealed.replace("R2", "R3", 1), sealed[: len(sealed) // 2], "", "x"):
+        kept.write_text(damaged)
+        module = library.sm70emu_module_load_with_nvdisasm(*arguments)
+        assert module, error.value
+        library.sm70emu_module_unload(module)
+        assert kept.read_text() == sealed
+    # A folder that can't be used is no hindrance: it only keeps.
+    (tmp_path / "file").touch()
+    module = library.sm70emu_module_load_with_nvdisasm(*arguments[:3], bytes(tmp_path / "file"), *arguments[4:])
+    assert module, error.value
+    library.sm70emu_module_unload(module)
     arguments[2] = b"/does/not/exist"  # not needed any more
     module = library.sm70emu_module_load_with_nvdisasm(*arguments)
     assert module, error.value

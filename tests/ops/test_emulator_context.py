@@ -55,8 +55,10 @@ def test_contexts_nest_and_record_their_own_launches() -> None:
 
 
 def test_a_failed_context_switches_off_again() -> None:
-    with pytest.raises(KeyError), emulator.enabled():
+    with pytest.raises(KeyError), emulator.enabled() as run:
+        gather()
         raise KeyError
+    assert len(run.launches) == 1
     with pytest.raises(RuntimeError, match="on the CPU"):
         gather()
 
@@ -111,8 +113,8 @@ def test_a_thread_has_its_own_switch() -> None:
 @pytest.mark.parametrize("value,outcome", [("1", "ran"), ("0", "on the CPU"), ("yes", "want '0' or '1'")])
 def test_environment_variable(value: str, outcome: str) -> None:
     code = """
-from tests.ops.test_emulator_context import gather
 try:
+    from tests.ops.test_emulator_context import gather
     gather(); print("ran")
 except RuntimeError as error:
     print(error)
@@ -127,7 +129,8 @@ except RuntimeError as error:
 @pytest.mark.parametrize(
     "arguments",
     [{"tensor_rounding": "up"}, {"seed": -1}, {"max_blocks": 0}, {"threads": 0}, {"multiprocessors": 0},
-     {"instruction_limit": -5}],
+     {"instruction_limit": -5}, {"seed": 2**64}, {"seed": "1"}, {"max_blocks": 2**64}, {"threads": 2.0},
+     {"multiprocessors": None}, {"multiprocessors": 2**31}],
 )  # fmt: skip
 def test_bad_options_are_refused(arguments: dict[str, Any]) -> None:
     (name,) = arguments
