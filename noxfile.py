@@ -54,7 +54,7 @@ def build(session: nox.Session) -> None:
 @nox.session
 def test(session: nox.Session) -> None:
     """Test what was built."""
-    sync(session, "session", "build", "test", "release")
+    sync(session, "session", "build", "test", "release", "report")
     recorded(session, "test")
 
 
