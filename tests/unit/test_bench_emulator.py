@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 
 from sm70_kernels.evidence.benchmarks import EMULATOR_LABEL
-
-FILE = Path(__file__).resolve().parents[2] / "benchmarks" / "bench_emulator.py"
+from tests.unit.benchmark_modules import imported
 
 
 @pytest.fixture(scope="module")
 def module() -> Iterator[ModuleType]:
     """The benchmark module, imported without pytest-benchmark's session."""
-    spec = importlib.util.spec_from_file_location("bench_emulator_under_test", FILE)
-    assert spec is not None and spec.loader is not None
-    loaded = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = loaded  # dataclasses look their module up
-    spec.loader.exec_module(loaded)
-    yield loaded
-    del sys.modules[spec.name]
+    with imported("bench_emulator") as loaded:
+        yield loaded
 
 
 def test_a_row_of_instructions(module: ModuleType) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -20,20 +17,14 @@ from sm70_kernels.bench.roofs import Roof
 from sm70_kernels.bench.series import sample
 from sm70_kernels.bench.timing import Resolution
 from sm70_kernels.ops import kv_cache
-
-FILE = Path(__file__).resolve().parents[2] / "benchmarks" / "bench_kv_cache.py"
+from tests.unit.benchmark_modules import imported
 
 
 @pytest.fixture(scope="module")
 def module() -> Iterator[ModuleType]:
     """The benchmark module, imported without pytest-benchmark's session."""
-    spec = importlib.util.spec_from_file_location("bench_kv_cache_under_test", FILE)
-    assert spec is not None and spec.loader is not None
-    loaded = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = loaded  # dataclasses look their module up
-    spec.loader.exec_module(loaded)
-    yield loaded
-    del sys.modules[spec.name]
+    with imported("bench_kv_cache") as loaded:
+        yield loaded
 
 
 class ReferenceOps:
