@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sm70_kernels import _native
+from sm70_kernels.instruments import Instruments
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class _Settings(ctypes.Structure):
         ("seed", ctypes.c_uint64),
         ("max_blocks", ctypes.c_uint64),
         ("instruction_limit", ctypes.c_uint64),
+        ("instruments", ctypes.c_void_p),
     )
 
 
@@ -97,6 +99,7 @@ def enabled(
     threads: int | None = None,
     multiprocessors: int = 80,
     instruction_limit: int | None = None,
+    instruments: Instruments | None = None,
 ) -> Iterator[Emulation]:
     """Switch the emulator on for this thread. Contexts nest; the innermost counts.
 
@@ -107,6 +110,7 @@ def enabled(
         threads: worker threads; one for each processor by default.
         multiprocessors: of the emulated device: 80 on most V100 boards, 72 on some.
         instruction_limit: warp instructions after which a block is taken to hang.
+        instruments: watch the launches; an inner context without any is not watched.
 
     Raises:
         ValueError: an argument is out of range; nothing was switched.
@@ -139,6 +143,7 @@ def enabled(
         seed=seed,
         max_blocks=max_blocks or 0,
         instruction_limit=instruction_limit or 0,
+        instruments=instruments.handle if instruments is not None else None,
     )
     emulation = Emulation()
     _collect()

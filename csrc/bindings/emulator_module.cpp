@@ -10,6 +10,7 @@
 
 #include "../emulator/api.h"
 #include "../emulator/error.h"
+#include "../emulator/instruments/instruments.h"
 #include "../emulator/module.h"
 #include "../emulator/opcodes.h"
 #include "../emulator/tensor_core.h"
@@ -87,7 +88,7 @@ py::dict describe_instruction(const ParsedInstruction& instruction) {
 py::dict launch(Module& module, const std::string& kernel, const py::object& grid, const py::object& block,
                 const py::bytes& parameters, const std::vector<py::tuple>& buffers, uint32_t dynamic_shared_bytes,
                 const std::optional<std::vector<uint64_t>>& blocks, uint64_t seed, uint32_t threads,
-                const std::string& tensor_rounding, uint64_t instruction_limit) {
+                const std::string& tensor_rounding, uint64_t instruction_limit, uint64_t instruments) {
     LaunchRequest request;
     fill_extent(grid, request.grid);
     fill_extent(block, request.block);
@@ -101,6 +102,8 @@ py::dict launch(Module& module, const std::string& kernel, const py::object& gri
     request.threads = threads;
     request.tensor_rounding = rounding_named(tensor_rounding);
     request.instruction_limit = instruction_limit;
+    // A handle of the emulator's DSO, which is of the same build as this module.
+    request.instruments = reinterpret_cast<Instruments*>(static_cast<uintptr_t>(instruments));
     LaunchResult result;
     {
         const py::gil_scoped_release unlocked;
@@ -219,5 +222,5 @@ PYBIND11_MODULE(_emulator, m) {
             "name"_a, py::keep_alive<0, 1>(), "Writable view of a __device__ or __constant__ variable.")
         .def("launch", &launch, "kernel"_a, "grid"_a, "block"_a, "parameters"_a, "buffers"_a,
              "dynamic_shared_bytes"_a = 0, "blocks"_a = py::none(), "seed"_a = 0, "threads"_a = 0,
-             "tensor_rounding"_a = "truncate", "instruction_limit"_a = 0);
+             "tensor_rounding"_a = "truncate", "instruction_limit"_a = 0, "instruments"_a = 0);
 }

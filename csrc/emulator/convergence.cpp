@@ -73,7 +73,9 @@ void complete_barrier(Block& block, uint8_t index) {
             }
         }
     }
+    const uint32_t generation = barrier.generation + 1;
     barrier = {};
+    barrier.generation = generation;
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The inner loop. An observer sees every instruction before and after it executes; with NoObserver nothing of that is
-// left in the code. Checkers, statistics and timing are observers.
+// left in the code. WatcherList (instruments/) is the observer that hands on to instruments.
 #pragma once
 
 #include "machine.h"
@@ -7,6 +7,8 @@
 namespace sm70emu {
 
 struct NoObserver {
+    static void begin_block(const Core&) {}
+    static void end_block(const Core&) {}
     static void before(const Core&, const Instruction&, uint32_t) {}
     static void after(const Core&, const Instruction&, uint32_t) {}
 };

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "error.h"
+#include "instruments/instruments.h"
 #include "interpreter.h"
 
 namespace sm70emu {
@@ -106,7 +107,9 @@ void check_request(const KernelImage& image, const LaunchRequest& request) {
 template <class Observer>
 class Worker {
  public:
-    Worker(const LaunchState& state, const LoadedKernel& kernel) : state_(state), rows_(kernel.decoded->register_rows) {
+    template <class... ObserverArguments>
+    Worker(const LaunchState& state, const LoadedKernel& kernel, ObserverArguments&... arguments)
+        : state_(state), rows_(kernel.decoded->register_rows), observer_(arguments...) {
         const auto threads = uint32_t(product(state.block));
         const uint32_t warps = (threads + kLanes - 1) / kLanes;
         block_.shared_bytes = state.static_shared_bytes + state.dynamic_shared_bytes;
@@ -142,7 +145,9 @@ class Worker {
     std::string run_block(uint64_t linear) {
         start_block(linear);
         try {
+            observer_.begin_block(core_);
             run_warps();
+            if (!block_.live_lanes) observer_.end_block(core_);
         } catch (const EmulatorError& error) {
             return report(error.what());
         }
@@ -301,9 +306,7 @@ LaunchResult run_launch(const LoadedKernel& kernel, const LaunchRequest& request
         std::atomic<size_t> next{0};
         std::mutex mutex;
         size_t failed_at = blocks.size();
-        const auto work = [&] {
-            const FloatingPointState floating_point;
-            Worker<NoObserver> worker(state, kernel);
+        const auto run_blocks = [&](auto& worker) {
             uint64_t finished = 0;
             std::string error;
             size_t index = 0;
@@ -323,6 +326,21 @@ LaunchResult run_launch(const LoadedKernel& kernel, const LaunchRequest& request
                 }
             }
         };
+        const auto work = [&] {
+            const FloatingPointState floating_point;
+            if (request.instruments) {
+                Worker<WatcherList> worker(state, kernel, *request.instruments);
+                run_blocks(worker);
+            } else {
+                Worker<NoObserver> worker(state, kernel);
+                run_blocks(worker);
+            }
+        };
+        std::unique_lock<std::mutex> watched;
+        if (request.instruments) {
+            watched = std::unique_lock(request.instruments->mutex());
+            request.instruments->begin_launch(state, kernel, request);
+        }
         const unsigned processors = std::max(1u, std::thread::hardware_concurrency());
         const unsigned wanted = std::min(request.threads ? request.threads : processors, 4 * processors);
         const auto count = unsigned(std::min<size_t>(wanted, std::max<size_t>(blocks.size(), 1)));
@@ -334,6 +352,7 @@ LaunchResult run_launch(const LoadedKernel& kernel, const LaunchRequest& request
         }
         work();
         for (auto& helper : helpers) helper.join();
+        if (request.instruments) request.instruments->end_launch(result.error);
     } catch (const EmulatorError& error) {
         result.error = error.what();
     }

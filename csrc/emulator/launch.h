@@ -10,6 +10,8 @@
 
 namespace sm70emu {
 
+class Instruments;
+
 struct LaunchRequest {
     uint32_t grid[3] = {1, 1, 1};
     uint32_t block[3] = {1, 1, 1};
@@ -22,6 +24,7 @@ struct LaunchRequest {
     uint32_t threads = 0;  // 0: one per processor
     TensorRounding tensor_rounding = TensorRounding::Truncate;
     uint64_t instruction_limit = 0;  // warp instructions a block; 0: the default
+    Instruments* instruments = nullptr;  // what watches the launch; may be null
 };
 
 struct LaunchResult {

@@ -153,11 +153,12 @@ def _rules(toolchain: Toolchain) -> list[str]:
 
 
 def _compile_edges(room: str, folder: str) -> tuple[list[str], list[str]]:
-    """Edges and object files of all sources of csrc/``room``, compiled into ``folder``."""
+    """Edges and object files of all sources of csrc/``room``, subfolders included, compiled into ``folder``."""
     lines, objects = [], []
-    for source in sorted((ROOT / "csrc" / room).glob("*.cpp")):
-        target = f"{folder}/{source.stem}.o"
-        lines += [f"build {target}: cxx csrc/{room}/{source.name}", f"  options = ${room}_options"]
+    root = ROOT / "csrc" / room
+    for source in sorted(path.relative_to(root) for path in root.rglob("*.cpp")):
+        target = f"{folder}/{source.with_suffix('.o')}"
+        lines += [f"build {target}: cxx csrc/{room}/{source}", f"  options = ${room}_options"]
         objects.append(target)
     return lines, objects
 

@@ -38,6 +38,7 @@ class Request(ctypes.Structure):
         ("instruction_limit", ctypes.c_uint64),
         ("threads", ctypes.c_uint32),
         ("tensor_rounding", ctypes.c_uint32),
+        ("instruments", ctypes.c_void_p),
     ]
 
 

@@ -1,0 +1,73 @@
+#include "instruments.h"
+
+#include <algorithm>
+
+#include "../error.h"
+#include "execution_counts.h"
+
+namespace sm70emu {
+namespace {
+
+struct Entry {
+    const char* name;
+    InstrumentFactory make;
+};
+
+// One line for each instrument.
+constexpr Entry kEntries[] = {
+    {"execution_counts", make_execution_counts},
+};
+
+std::string known_names() {
+    std::string names;
+    for (const auto& entry : kEntries) names += (names.empty() ? "" : ", ") + std::string(entry.name);
+    return names;
+}
+
+}  // namespace
+
+void Instrument::mark(uint64_t, uint64_t, const std::string& what) {
+    fail("this instrument takes no marks, got '" + what + "'");
+}
+
+void Instruments::add(const std::string& name, const std::string& options) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto* entry = std::find_if(std::begin(kEntries), std::end(kEntries),
+                                     [&](const Entry& candidate) { return name == candidate.name; });
+    if (entry == std::end(kEntries)) fail("instrument: got '" + name + "', want one of " + known_names());
+    for (const auto& present : named_)
+        if (present.first == name) fail("instrument: '" + name + "' is there already");
+    named_.emplace_back(name, entry->make(options));
+}
+
+Instrument& Instruments::named(const std::string& name) {
+    for (auto& [present, instrument] : named_)
+        if (present == name) return *instrument;
+    fail("instrument: '" + name + "' was not added");
+}
+
+void Instruments::mark(const std::string& name, uint64_t address, uint64_t bytes, const std::string& what) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    named(name).mark(address, bytes, what);
+}
+
+std::string Instruments::report(const std::string& name) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return named(name).report();
+}
+
+void Instruments::begin_launch(const LaunchState& state, const LoadedKernel& kernel, const LaunchRequest& request) {
+    for (auto& [name, instrument] : named_) instrument->begin_launch(state, kernel, request);
+}
+
+void Instruments::end_launch(const std::string& error) {
+    for (auto& [name, instrument] : named_) instrument->end_launch(error);
+}
+
+std::vector<std::unique_ptr<Watcher>> Instruments::watch() {
+    std::vector<std::unique_ptr<Watcher>> watchers;
+    for (auto& [name, instrument] : named_) watchers.push_back(instrument->watch());
+    return watchers;
+}
+
+}  // namespace sm70emu
