@@ -23,7 +23,7 @@ struct LaunchRequest {
     uint64_t seed = 0;     // 0: natural order; otherwise shuffles blocks, warps and time slices
     uint32_t threads = 0;  // 0: one per processor
     TensorRounding tensor_rounding = TensorRounding::Truncate;
-    uint64_t instruction_limit = 0;  // warp instructions a block; 0: the default
+    uint64_t instruction_limit = 0;      // warp instructions a block; 0: the default
     Instruments* instruments = nullptr;  // what watches the launch; may be null
 };
 

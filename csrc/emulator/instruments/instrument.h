@@ -1,5 +1,6 @@
 // What watches launches: checkers, statistics, traces, timing. An instrument lives for any number of launches and tells
-// in JSON what it saw. While a launch runs, each worker thread has a watcher of its own, so that watching needs no locks.
+// in JSON what it saw. While a launch runs, each worker thread has a watcher of its own, so that watching needs no
+// locks.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,8 @@ namespace sm70emu {
 struct LoadedKernel;
 struct LaunchRequest;
 
-/// Sees what one worker thread executes. The Core it is given names block, warp, registers and program counter. Throwing
-/// EmulatorError stops the launch and reports kernel, instruction, block, warp and Core::fault_lane.
+/// Sees what one worker thread executes. The Core it is given names block, warp, registers and program counter.
+/// Throwing EmulatorError stops the launch and reports kernel, instruction, block, warp and Core::fault_lane.
 class Watcher {
  public:
     virtual ~Watcher() = default;
