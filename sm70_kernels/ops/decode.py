@@ -7,8 +7,8 @@
     out = plan.run(q, key_cache, value_cache, block_table, row_lengths, workspace=workspace)
 
 The variant ``xqa`` runs on tensor cores, the query heads of a KV head sharing one pass over K and V; ``scalar`` is
-plain FP32, the yardstick and what serves layouts that ``xqa`` can't. None replaces the other silently. Contract and numerics:
-``docs/operators.md``. The operator itself is ``torch.ops.sm70_kernels.decode``.
+plain FP32, the yardstick and what serves layouts that ``xqa`` can't. None replaces the other
+silently. Contract and numerics: ``docs/operators.md``. The operator itself is ``torch.ops.sm70_kernels.decode``.
 """
 
 from __future__ import annotations
