@@ -20,6 +20,7 @@
 #pragma once
 
 #include "device/key_split.cuh"
+#include "device/load.cuh"
 #include "device/paged_kv.cuh"
 #include "ops/decode/finish.cuh"
 
@@ -232,7 +233,7 @@ class Xqa {
             uint4 stored[kBatch];
 #pragma unroll
             for (int j = 0; j < kBatch; ++j) {
-                stored[j] = load_stored(source + 32 * (first + j), static_cast<int32_t>(key) < live, wide_);
+                stored[j] = load_16_bytes(source + 32 * (first + j), static_cast<int32_t>(key) < live, wide_);
             }
 #pragma unroll
             for (int group = 0; group < kBatch; group += kFreshLoads) {
@@ -325,7 +326,7 @@ class Xqa {
                 const uint8_t* source = value_tiles[first + h] + key * p_.kv.v.token_bytes + bytes;
 #pragma unroll
                 for (int i = 0; i < S::kValueLoads; ++i) {
-                    stored[h][i] = load_stored(source + 32 * i, live, wide_);
+                    stored[h][i] = load_16_bytes(source + 32 * i, live, wide_);
                 }
             }
 #pragma unroll
