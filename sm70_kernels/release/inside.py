@@ -1,7 +1,7 @@
 """What a wheel holds about itself: the provenance of its libraries, and the bill of materials (PEP 770).
 
-The build hook (scripts/hatch_build.py) puts both in, whatever frontend runs it. A wheel can't name its own hash, so this
-statement's subjects are the libraries; the one that dist writes beside the wheel names the archives as well.
+The build hook (scripts/hatch_build.py) puts both in, whatever frontend runs it. A wheel can't name its own hash, so the
+subjects of this statement are the libraries; the one that dist writes beside the wheel names the archives as well.
 """
 
 from __future__ import annotations

@@ -119,7 +119,8 @@ def test_a_results_folder_that_can_not_be_written_is_refused(tree: Tree, session
     for folder, reason in ((tree.root / "file", "File exists"), (tree.root / "file" / "below", "Not a directory")):
         done = tree.session(session, "--results", str(folder))
         assert done.returncode == 2
-        assert done.stderr.startswith(f"{session}: --results: got {folder}, want a folder that can be written ({reason})")
+        sentence = f"{session}: --results: got {folder}, want a folder that can be written ({reason})"
+        assert done.stderr.startswith(sentence)
         assert "name another one with --results" in done.stderr and "Traceback" not in done.stderr
 
 
