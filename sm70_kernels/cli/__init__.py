@@ -53,7 +53,10 @@ def list_command(context: click.Context, results: Path | None, as_json: bool) ->
     """List operators, kernels, hashes and recorded runs."""
     from sm70_kernels.cli import listing as body
 
-    listing = body.collect(results)
+    try:
+        listing = body.collect(results)
+    except body.UsageError as error:
+        raise click.UsageError(str(error), context) from error
     body.show(listing, as_json=as_json)
     context.exit(PROBLEMS if listing.problems else FINE)
 
@@ -114,6 +117,10 @@ def report_command(context: click.Context, results: Path, output: Path) -> None:
         raise click.UsageError(str(error), context) from error
     except body.MissingError as error:
         raise click.ClickException(str(error)) from error
-    output.write_text(text)
+    try:
+        output.write_text(text)
+    except OSError as error:
+        sentence = f"--output: got {output}, want a file that can be written ({error.strerror}). Name another one"
+        raise click.UsageError(sentence, context) from error
     click.echo(f"written: {output}{'' if intact else ', with findings: not everything is intact'}")
     context.exit(FINE if intact else PROBLEMS)
