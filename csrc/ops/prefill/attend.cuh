@@ -294,8 +294,8 @@ class Attend {
             for (int distance = 2; distance < 16; distance *= 2) {
                 largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, distance));
             }
-            const float maximum = fmaxf(maximum_[row], largest * p_.softmax_scale_log2);
-            correction[row] = exp2_approximate(maximum_[row] - maximum);
+            const float maximum = fmaxf(maximum_[row], largest);
+            correction[row] = weight_of(maximum_[row], maximum);
             changed |= maximum != maximum_[row];
             maximum_[row] = maximum;
         }
@@ -314,9 +314,11 @@ class Attend {
 #pragma unroll
                     for (int four = 0; four < 2; ++four) {
                         const float* s = &scores[m][t][2 * second + 4 * four];
-                        const float reference = maximum_[2 * m + second] + kWeightShift;
-                        const float p0 = exp2_approximate(__fmaf_rn(s[0], p_.softmax_scale_log2, -reference));
-                        const float p1 = exp2_approximate(__fmaf_rn(s[1], p_.softmax_scale_log2, -reference));
+                        // The difference comes first: beside a score of 2^24, the weight shift and what a product
+                        // is rounded by would be whole powers of two.
+                        const float d0 = s[0] - maximum_[2 * m + second], d1 = s[1] - maximum_[2 * m + second];
+                        const float p0 = exp2_approximate(__fmaf_rn(d0, p_.softmax_scale_log2, -kWeightShift));
+                        const float p1 = exp2_approximate(__fmaf_rn(d1, p_.softmax_scale_log2, -kWeightShift));
                         const uint32_t pair = round_weights(p0, p1);
                         const __half2 rounded = *reinterpret_cast<const __half2*>(&pair);
                         sum_[2 * m + second] += __low2float(rounded) + __high2float(rounded);
@@ -336,6 +338,11 @@ class Attend {
                 }
             }
         }
+    }
+
+    // Weight of a score in a row of this maximum; both are as the products gave them, without the softmax scale.
+    __device__ __forceinline__ float weight_of(float score, float maximum) const {
+        return exp2_approximate((score - maximum) * p_.softmax_scale_log2);
     }
 
     // Two FP32 weights x 2^(15 - 112) to halves x 2^15. The difference of the exponents' biases is 112, so the bits of
@@ -469,7 +476,7 @@ class Attend {
         float scale[4];
 #pragma unroll
         for (int row = 0; row < 4; ++row) {
-            scale[row] = exp2_approximate(denominators_of(slot)[row_in_tile(row)].x - maximum_[row]);
+            scale[row] = weight_of(denominators_of(slot)[row_in_tile(row)].x, maximum_[row]);
         }
         add_slot(slot, scale);
         __syncwarp();
@@ -528,7 +535,7 @@ class Attend {
             if (p_.lse != nullptr && speaks_for_rows()) {
                 constexpr float kLn2 = 0.693147180559945309f;
                 p_.lse[token * p_.lse_token_stride + head * p_.lse_head_stride] =
-                    (maximum_[row] + __log2f(sum_[row]) - kWeightLog2) * kLn2;
+                    __fmaf_rn(maximum_[row], p_.softmax_scale_log2, __log2f(sum_[row]) - kWeightLog2) * kLn2;
             }
         }
     }
@@ -540,7 +547,7 @@ class Attend {
     const uint32_t warp_;
     Source key_source_, value_source_;
     float output_[2][2 * S::kValueUnits][8];
-    float maximum_[4], sum_[4];  // of rows row_in_tile(0..3); sums of the lane's own keys until the end
+    float maximum_[4], sum_[4];  // of rows row_in_tile(0..3); of unscaled scores; of the lane's own keys until the end
     float probe_;                // 0, or NaN once a score was not finite
 
  public:
@@ -560,8 +567,8 @@ class Attend {
             for (int row = 0; row < 4; ++row) {
                 const float2 other = denominators_of(item.slot + part)[row_in_tile(row)];
                 const float maximum = fmaxf(maximum_[row], other.x);
-                correction[row] = exp2_approximate(maximum_[row] - maximum);
-                scale[row] = exp2_approximate(other.x - maximum);
+                correction[row] = weight_of(maximum_[row], maximum);
+                scale[row] = weight_of(other.x, maximum);
                 sum_[row] *= correction[row];
                 sum_[row] = __fmaf_rn(other.y, scale[row], sum_[row]);
                 maximum_[row] = maximum;
