@@ -355,6 +355,9 @@ def prefill_paged(
     sequences, heads, head_dim = seq_lens.shape[0], key_cache.shape[2], key_cache.shape[3]
     if sequences == 0:
         raise _refuse("seq_lens", "no elements", "the length of one sequence at least", "Skip the call", op)
+    if query.shape[2] != head_dim:
+        raise _refuse("q", f"a head dimension of {query.shape[2]}", f"{head_dim}, as in key_cache",
+                      "Pass the queries of the cache's model", op)  # fmt: skip
     if (gathered is None) == (max_tokens is None):
         got = "None" if gathered is None else "it beside max_tokens"
         raise _refuse("gathered", got, "a workspace, or max_tokens to have one allocated", "Pass one of the two", op)

@@ -1,0 +1,263 @@
+"""Every refusal of prefill: a sentence that names the argument, and nothing launched or written."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from sm70_kernels.ops import kv_cache, prefill
+from tests.ops.test_kv_cache_refusals import Change, expanded, reshape, to, transposed_last, value
+
+
+def tensor(name: str, *shape: int, dtype: torch.dtype = torch.float16) -> Change:
+    """Another tensor of zeros."""
+    return lambda a: {name: torch.zeros(shape, dtype=dtype, device=a["q"].device)}
+
+
+def on_cpu(name: str) -> Change:
+    """The argument on another device than the rest."""
+    return lambda a: {name: a[name].cpu()}
+
+
+def both(*shape: int) -> Change:
+    """K and V of another shape."""
+    return lambda a: {name: torch.zeros(shape, dtype=torch.float16, device=a["q"].device) for name in ("k", "v")}
+
+
+def ragged(**changes: Any) -> Change:
+    """The call as a ragged batch of two, apart from these."""
+
+    def change(a: dict[str, Any]) -> dict[str, Any]:
+        offsets = torch.tensor([0, 2, 4], dtype=torch.int32, device=a["q"].device)
+        named = {"cu_queries": offsets, "cu_keys": 2 * offsets}
+        return {**named, **{name: make(a) if callable(make) else make for name, make in changes.items()}}
+
+    return change
+
+
+def offsets(*shape: int, dtype: torch.dtype = torch.int32) -> Any:
+    return lambda a: torch.zeros(shape, dtype=dtype, device=a["q"].device)
+
+
+#: Refusals that the plan's run and the functional form share.
+RUN: list[tuple[str, Change, str]] = [
+    ("q that is None", value(q=None), r"'q': got NoneType, want a torch.Tensor"),
+    ("k that is a list", value(k=[0]), r"'k': got list, want a torch.Tensor"),
+    ("v that is a list", value(v=[0]), r"'v': got list, want a torch.Tensor"),
+    ("out that is a list", value(out=[0]), r"'out': got list, want a torch.Tensor"),
+    ("lse that is a list", value(lse=[0]), r"'lse': got list, want a torch.Tensor"),
+    ("workspace that is a list", value(workspace=[0]), r"'workspace': got list, want a torch.Tensor"),
+    ("q of 2 dimensions", reshape("q", 16, 64), r"'q': got shape \[16, 64\], want \[1, tokens, Hq, D\] or \[tokens"),
+    ("q of two batches", reshape("q", 2, 4, 4, 64), r"'q': got shape \[2, 4, 4, 64\], want \[1, tokens, Hq, D\] or"),
+    ("k of 2 dimensions", reshape("k", 8, 64), r"'k': got shape \[8, 64\], want \[1, tokens, Hkv, D\] or"),
+    ("v of 2 dimensions", reshape("v", 8, 64), r"'v': got shape \[8, 64\], want \[1, tokens, Hkv, D\] or"),
+    ("q of float32", to("q", torch.float32), r"'q': got torch.float32, want torch.float16"),
+    ("q of bfloat16", to("q", torch.bfloat16), r"'q': got torch.bfloat16, want torch.float16"),
+    ("k of float32", to("k", torch.float32), r"'k': got torch.float32, want torch.float16"),
+    ("v of uint8", to("v", torch.uint8), r"'v': got torch.uint8, want torch.float16"),
+    ("q with D not innermost", transposed_last("q"), r"'q': got strides"),
+    ("k with D not innermost", transposed_last("k"), r"'k': got strides"),
+    ("v with D not innermost", transposed_last("v"), r"'v': got strides"),
+    ("v of other tokens", tensor("v", 9, 2, 64), r"'v': .*\(shape of k\)"),
+    ("v of other heads", tensor("v", 8, 1, 64), r"'v': .*\(shape of k\)"),
+    ("v of other D", tensor("v", 8, 2, 128), r"'v': .*\(shape of k\)"),
+    ("k on the CPU", on_cpu("k"), r"'k': got a tensor on cpu"),
+    ("out on the CPU", on_cpu("out"), r"'out': got a tensor on cpu"),
+    ("lse on the CPU", on_cpu("lse"), r"'lse': got a tensor on cpu"),
+    ("out of float32", to("out", torch.float32), r"'out': got torch.float32, want torch.float16"),
+    ("out of 2 dimensions", reshape("out", 16, 64), r"'out': got shape \[16, 64\], want"),
+    ("out of other tokens", tensor("out", 5, 4, 64), r"'out': .*\(shape of q\)"),
+    ("out of other heads", tensor("out", 4, 6, 64), r"'out': .*\(shape of q\)"),
+    ("out of other D", tensor("out", 4, 4, 128), r"'out': .*\(shape of q\)"),
+    ("expanded out", expanded("out"), r"'out': got strides .* memory of their own"),
+    ("out with D not innermost", transposed_last("out"), r"'out': got strides"),
+    ("lse of float16", to("lse", torch.float16), r"'lse': got torch.float16, want torch.float32"),
+    ("lse of 1 dimension", reshape("lse", 16), r"'lse': got shape \[16\], want \[1, tokens, Hq\] or"),
+    ("lse of other tokens", tensor("lse", 5, 4, dtype=torch.float32), r"'lse': .*\(tokens of q\)"),
+    ("lse of other heads", tensor("lse", 4, 6, dtype=torch.float32), r"'lse': .*\(query heads of q\)"),
+    ("expanded lse", expanded("lse"), r"'lse': got strides .* memory of their own"),
+    ("zero softmax_scale", value(softmax_scale=0.0), r"'softmax_scale': got 0"),
+    ("negative softmax_scale", value(softmax_scale=-0.5), r"'softmax_scale': got -0.5"),
+    ("softmax_scale that is NaN", value(softmax_scale=math.nan), r"'softmax_scale': got -?nan"),
+    ("infinite softmax_scale", value(softmax_scale=math.inf), r"'softmax_scale': got inf"),
+    ("softmax_scale beyond FP32", value(softmax_scale=1e39), r"'softmax_scale': got"),
+    ("workspace that is small", tensor("workspace", 63, dtype=torch.uint8), r"'workspace': got 63 bytes, want \d+ byt"),
+    ("workspace of float32", tensor("workspace", 1 << 20, dtype=torch.float32), r"'workspace': got torch.float32, wa"),
+    ("workspace of 2 dimensions", tensor("workspace", 1 << 10, 1 << 10, dtype=torch.uint8), r"'workspace': got shape"),
+    ("workspace off its alignment",
+     lambda a: {"workspace": torch.zeros(1 << 20, dtype=torch.uint8, device=a["q"].device)[8:]},
+     r"'workspace': got an address that is not a multiple of 16, want 16-byte alignment"),
+]  # fmt: skip
+
+#: Where the two forms speak differently: the plan has shapes of its own.
+PLANNED: list[tuple[str, Change, str]] = [
+    ("q of other tokens", tensor("q", 5, 4, 64), r"'q': got shape \[5, 4, 64\], want \[4, 4, 64\], as planned"),
+    ("q of other heads", tensor("q", 4, 2, 64), r"'q': got shape \[4, 2, 64\], want \[4, 4, 64\], as planned"),
+    ("k of other tokens", both(9, 2, 64), r"'k': got shape \[9, 2, 64\], want \[8, 2, 64\], as planned"),
+    ("k of other heads", both(8, 4, 64), r"'k': got shape \[8, 4, 64\], want \[8, 2, 64\], as planned"),
+    ("k of other D", both(8, 2, 128), r"'k': got shape \[8, 2, 128\], want \[8, 2, 64\], as planned"),
+    (
+        "offsets that are not planned",
+        ragged(),
+        r"'cu_queries': got a tensor, want None, as planned with sequences=None",
+    ),
+]
+
+FUNCTIONAL: list[tuple[str, Change, str]] = [
+    ("other D than q", both(8, 2, 128), r"'k': .*want \[8, 2, 64\], as planned"),
+    ("more queries than keys", both(3, 2, 64), r"'k': got 3 keys, want at least the 4 of q.*or causal=False"),
+    ("heads that no group divides", both(8, 3, 64), r"'query_heads': got 4, want 1 to 16 times kv_heads=3"),
+    ("a group of 34", lambda a: {**tensor("q", 4, 34, 64)(a), **both(8, 1, 64)(a)}, r"'query_heads': got 34, want 1"),
+    ("a head dimension of 96", lambda a: {**tensor("q", 4, 4, 96)(a), **both(8, 2, 96)(a)},
+     r"'head_dim': got 96, want one of \[64, 128, 256\]\. No kernel is built for others"),
+    ("too many queries", tensor("q", 8193, 4, 64), r"'queries': got 8193, want a whole number from 0 to 8192"),
+    ("too many keys", both(262145, 2, 64), r"'keys': got 262145, want a whole number from 0 to 262144"),
+    ("max_queries alone", value(max_queries=4), r"'max_queries': got 4, want None without cu_queries"),
+    ("max_keys alone", value(max_keys=4), r"'max_keys': got 4, want None without cu_queries"),
+    ("offsets without max_queries", ragged(max_keys=8), r"'max_queries': got None, want the longest"),
+    ("offsets without max_keys", ragged(max_queries=4), r"'max_keys': got None, want the longest"),
+    ("cu_queries alone", ragged(cu_keys=None, max_queries=4, max_keys=8), r"'cu_keys': got NoneType, want a torch"),
+    ("cu_keys alone", ragged(cu_queries=None, max_queries=4, max_keys=8), r"'cu_queries': got NoneType, want a torch"),
+    ("offsets of int64", ragged(cu_queries=offsets(3, dtype=torch.int64), max_queries=4, max_keys=8),
+     r"'cu_queries': got torch.int64, want torch.int32"),
+    ("keys' offsets of int64", ragged(cu_keys=offsets(3, dtype=torch.int64), max_queries=4, max_keys=8),
+     r"'cu_keys': got torch.int64, want torch.int32"),
+    ("no offsets", ragged(cu_queries=offsets(0), max_queries=4, max_keys=8), r"'cu_queries': got shape \[0\], want"),
+    ("offsets of 2 dimensions", ragged(cu_queries=offsets(3, 1), max_queries=4, max_keys=8),
+     r"'cu_queries': got shape \[3, 1\], want \[sequences \+ 1\]"),
+    ("keys' offsets of 2 dimensions", ragged(cu_keys=offsets(3, 1), max_queries=4, max_keys=8),
+     r"'cu_keys': got shape \[3, 1\], want \[sequences \+ 1\]"),
+    ("fewer offsets of keys", ragged(cu_keys=offsets(2), max_queries=4, max_keys=8), r"'cu_keys': .*size of cu_queri"),
+    ("offsets apart", ragged(cu_keys=lambda a: offsets(6)(a)[::2], max_queries=4, max_keys=8), r"'cu_keys': got stri"),
+    ("offsets on the CPU", ragged(cu_keys=lambda a: torch.zeros(3, dtype=torch.int32), max_queries=4, max_keys=8),
+     r"'cu_keys': got a tensor on cpu"),
+    ("negative max_keys", ragged(max_queries=4, max_keys=-1), r"'keys': got -1, want a whole number from 0 to 262144"),
+    ("a long max_queries", ragged(max_queries=8193, max_keys=8), r"'queries': got 8193, want a whole number"),
+]  # fmt: skip
+
+
+def arguments(device: torch.device) -> dict[str, Any]:
+    shapes = {"q": (4, 4, 64), "k": (8, 2, 64), "v": (8, 2, 64), "out": (4, 4, 64)}
+    named: dict[str, Any] = {
+        name: torch.ones(shape, dtype=torch.float16, device=device) for name, shape in shapes.items()
+    }
+    return {**named, "lse": torch.ones(4, 4, device=device)}
+
+
+def check_refused(call: Any, named: dict[str, Any], change: Change, message: str) -> None:
+    """The sentence, its remedy, no launch and nothing written."""
+    if "a tensor on cpu" in message and named["q"].device.type == "cpu":
+        pytest.skip("all tensors of the emulated V100 are on the CPU")
+    named |= change(named)
+    written = [named[name] for name in ("out", "lse", "workspace") if isinstance(named.get(name), Tensor)]
+    before = [tensor.clone() for tensor in written]
+    counts = prefill.library.launch_counts(), kv_cache.library.launch_counts()
+    with pytest.raises((RuntimeError, TypeError, ValueError)) as caught:
+        call(**named)
+    text = str(caught.value)
+    assert re.search(message, text), text
+    assert re.search(r"want .+\. [A-Z].+", text), f"no remedy in: {text}"
+    assert (prefill.library.launch_counts(), kv_cache.library.launch_counts()) == counts
+    assert all(torch.equal(tensor, copy) for tensor, copy in zip(written, before, strict=True))
+
+
+def plan_of(**changes: Any) -> prefill.PrefillPlan:
+    shape = {"queries": 4, "keys": 8, "query_heads": 4, "kv_heads": 2, "head_dim": 64, "device": "cpu"}
+    return prefill.plan(**{**shape, **changes})
+
+
+RUN_AND_PLANNED = [*RUN, *PLANNED]
+RUN_AND_FUNCTIONAL = [*RUN, *FUNCTIONAL]
+
+
+@pytest.mark.parametrize("change,message", [c[1:] for c in RUN_AND_PLANNED], ids=[c[0] for c in RUN_AND_PLANNED])
+def test_run_refuses(device: torch.device, change: Change, message: str) -> None:
+    check_refused(plan_of(device=device).run, arguments(device), change, message)
+
+
+@pytest.mark.parametrize("change,message", [c[1:] for c in RUN_AND_FUNCTIONAL], ids=[c[0] for c in RUN_AND_FUNCTIONAL])
+def test_prefill_refuses(device: torch.device, change: Change, message: str) -> None:
+    check_refused(prefill.prefill, arguments(device), change, message)
+
+
+def test_cpu_tensors_are_refused_with_a_remedy() -> None:
+    want = r"'q': got a tensor on the CPU, want a tensor on a CUDA device\. .*emulator.enabled\(\):' or SM70"
+    named = arguments(torch.device("cpu"))
+    with pytest.raises(RuntimeError, match=want):
+        prefill.prefill(**named)
+
+
+PLANS: list[tuple[str, dict[str, Any], str]] = [
+    ("a head dimension", {"head_dim": 80}, r"'head_dim': got 80, want one of \[64, 128, 256\]"),
+    ("a head dimension of text", {"head_dim": "64"}, r"'head_dim': got '64', want one of \[64, 128, 256\]"),
+    ("a group of 17", {"query_heads": 34}, r"'query_heads': got 34, want 1 to 16 times kv_heads=2"),
+    ("half a group", {"query_heads": 3}, r"'query_heads': got 3, want 1 to 16 times kv_heads=2"),
+    ("no query heads", {"query_heads": 0}, r"'query_heads': got 0, want a whole number from 1"),
+    ("no KV heads", {"kv_heads": 0}, r"'kv_heads': got 0, want a whole number from 1"),
+    ("negative queries", {"queries": -1}, r"'queries': got -1, want a whole number from 0 to 8192"),
+    ("too many queries", {"queries": 8193}, r"'queries': got 8193, want a whole number from 0 to 8192"),
+    ("queries of float", {"queries": 2.0}, r"'queries': got 2.0, want a whole number"),
+    ("too many keys", {"keys": 262145}, r"'keys': got 262145, want a whole number from 0 to 262144"),
+    ("negative sequences", {"sequences": -1}, r"'sequences': got -1, want a whole number from 0 to 65536"),
+    ("too many sequences", {"sequences": 65537}, r"'sequences': got 65537, want a whole number from 0 to 65536"),
+    ("a device", {"device": "meta"}, r"'device': got 'meta', want a CUDA device, or cpu"),
+]
+
+
+@pytest.mark.parametrize("changes,message", [case[1:] for case in PLANS], ids=[case[0] for case in PLANS])
+def test_plan_refuses(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        plan_of(**changes)
+    assert re.search(r"want .+\. [A-Z].+", str(caught.value)), f"no remedy in: {caught.value}"
+
+
+def test_a_plan_of_another_device_is_refused(cuda_device: torch.device) -> None:
+    check_refused(plan_of().run, arguments(cuda_device), value(), r"'q': got a tensor on cuda.*want one on cpu")
+
+
+def test_a_plan_of_sequences_wants_their_offsets(device: torch.device) -> None:
+    planned = plan_of(sequences=3, device=device)
+    check_refused(planned.run, arguments(device), value(), r"'cu_queries': got None, want a tensor, as planned with se")
+    check_refused(planned.run, arguments(device), ragged(), r"'cu_queries': got shape \[3\], want \[sequences \+ 1\]")
+
+
+def paged_arguments(device: torch.device) -> dict[str, Any]:
+    cache = torch.zeros(4, 16, 2, 64, dtype=torch.uint8, device=device)
+    return {
+        "q": torch.ones(4, 4, 64, dtype=torch.float16, device=device), "key_cache": cache, "value_cache": cache.clone(),
+        "block_table": torch.zeros(1, 2, dtype=torch.int32, device=device), "kv_format": "e4m3", "max_tokens": 32,
+        "seq_lens": torch.full((1,), 20, dtype=torch.int32, device=device),
+        "out": torch.ones(4, 4, 64, dtype=torch.float16, device=device),
+    }  # fmt: skip
+
+
+PAGED: list[tuple[str, Change, str]] = [
+    ("q that is None", value(q=None), r"'q': got NoneType, want a torch.Tensor"),
+    ("cache of 3 dimensions", reshape("key_cache", 4, 16, 64), r"'key_cache': got shape \[4, 16, 64\], want \[pages"),
+    ("lengths of 2 dimensions", reshape("seq_lens", 1, 1), r"'seq_lens': got shape \[1, 1\], want \[B\]"),
+    ("no lengths", lambda a: {"seq_lens": a["seq_lens"][:0]}, r"'seq_lens': got no elements, want"),
+    ("no room", value(max_tokens=None), r"'gathered': got None, want a workspace, or max_tokens"),
+    ("room twice", tensor("gathered", 2, 1, 32, 2, 64), r"'gathered': got it beside max_tokens, want"),
+    ("room of another shape", lambda a: {**tensor("gathered", 2, 1, 32, 1, 64)(a), "max_tokens": None},
+     r"'gathered': got shape \[2, 1, 32, 1, 64\], want \[2, 1, max_tokens, 2, 64\], contiguous"),
+    ("room of float32", lambda a: {**tensor("gathered", 2, 1, 32, 2, 64, dtype=torch.float32)(a), "max_tokens": None},
+     r"'k_out': got torch.float32, want torch.float16"),
+    ("two sequences without offsets", lambda a: {"seq_lens": a["seq_lens"].repeat(2)}, r"'cu_queries': got None, want"),
+    ("offsets of other sequences", lambda a: {"cu_queries": offsets(3)(a), "max_queries": 4},
+     r"'cu_queries': got shape \[3\], want \[2\]"),
+    ("offsets without max_queries", lambda a: {"cu_queries": offsets(2)(a)}, r"'max_queries': got None, want"),
+    ("max_queries alone", value(max_queries=4), r"'max_queries': got 4, want"),
+    ("too many tokens", value(max_tokens=262145), r"'keys': got 262145, want a whole number from 0 to 262144"),
+    ("uint8 without a format", value(kv_format=None), r"'kv_format': got None.*want one of"),
+    ("other D than q", tensor("q", 4, 4, 128), r"'q': got a head dimension of 128, want 64, as in key_cache"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change,message", [case[1:] for case in PAGED], ids=[case[0] for case in PAGED])
+def test_prefill_paged_refuses(device: torch.device, change: Change, message: str) -> None:
+    check_refused(prefill.prefill_paged, paged_arguments(device), change, message)
