@@ -20,7 +20,9 @@ SM70EMU_INLINE double load_float(FloatType type, const uint32_t* row, const Sour
 }
 
 SM70EMU_INLINE Source float_source(Binder& b, FloatType type) {
-    return type == FloatType::F64 ? b.double_precision() : type == FloatType::F16 ? packed_halves(b) : b.floating();
+    if (type == FloatType::F64) return b.double_precision();
+    if (type == FloatType::F32) return b.floating();
+    return b.next_is(OperandKind::Immediate) ? b.bits() : packed_halves(b);  // one half is printed, not a pair
 }
 
 void run_f2f_f16_f32(Core& core, const Instruction& in, uint32_t exec) {
