@@ -35,6 +35,12 @@ def compile_unit(programs: list[Program], folder: Path, *, trace: bool = False) 
     return Unit(programs, ptx, toolchain.Program.load(cubin, toolchain.listing_of(cubin, folder, name)))
 
 
+def portable(loaded: toolchain.Program) -> toolchain.Program:
+    """The same program on code that any x86-64 machine runs."""
+    module = toolchain._emulator.Module(loaded.cubin, loaded.listing, portable=True)
+    return toolchain.Program(loaded.cubin, loaded.listing, module)
+
+
 def emulate(loaded: toolchain.Program, program: Program, *extra: np.ndarray, **options: Any) -> tuple[np.ndarray, np.ndarray]:
     """Results and bins."""
     arguments = inputs.arguments(program)

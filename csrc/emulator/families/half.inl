@@ -106,12 +106,17 @@ struct HalfArithmetic {
     }
 };
 
-/// HADD2.F32: the sum of the lower halves as a float; with -0 it is the conversion of a half.
-void run_hadd2_f32(Core& core, const Instruction& in, uint32_t exec) {
+/// HADD2.F32 and HMUL2.F32: the sum or the product of the lower halves as a float, both exact but for a sum that is
+/// rounded once; the sum with -0 is the conversion of a half.
+template <int Product>
+void run_half_to_single(Core& core, const Instruction& in, uint32_t exec) {
     const uint32_t *a = core.row(in.a), *b = core.row(in.b);
     const int sa = half_shift(in.a, 0), sb = half_shift(in.b, 0);
-    write_lanes(core.destination(in.destination), exec,
-                [&](int l) { return float_out<0>(half_at(a, in.a, l, sa) + half_at(b, in.b, l, sb)); });
+    const bool saturate = in.mode & kSaturate;
+    write_lanes(core.destination(in.destination), exec, [&](int l) {
+        const float x = half_at(a, in.a, l, sa), y = half_at(b, in.b, l, sb), r = Product ? x * y : x + y;
+        return float_out<0>(saturate ? select(r > 0.0f, select(r < 1.0f, r, 1.0f), 0.0f) : r);
+    });
 }
 
 /// A half, or a single-precision operand, which is cut to half toward zero: how cvt.rz.f16.f32 is compiled.
@@ -138,7 +143,7 @@ void run_hadd2_from_single(Core& core, const Instruction& in, uint32_t exec) {
 
 template <int Kind>
 void bind_half_arithmetic(Binder& b) {
-    const bool to_float = Kind == 0 && b.take("F32");
+    const bool to_float = Kind != 2 && b.take("F32");
     const bool ftz = b.take("FTZ"), saturate = b.take("SAT");
     b.out.destination = b.destination();
     b.out.a = b.half_pair();
@@ -152,8 +157,9 @@ void bind_half_arithmetic(Binder& b) {
         return;
     }
     if (to_float) {
-        if (ftz || saturate) b.refuse("HADD2.F32 with .FTZ or .SAT");
-        b.handler(&run_hadd2_f32);
+        if (ftz) b.refuse("HADD2.F32 or HMUL2.F32 with .FTZ");
+        b.out.mode = saturate ? kSaturate : 0;
+        b.handler(&run_half_to_single<Kind == 1>);
         return;
     }
     b.handler(pick<HalfArithmetic, 12>(Kind * 4 + (ftz ? kFtz : 0) + (saturate ? kSaturate : 0)));
