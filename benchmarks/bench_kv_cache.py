@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from sm70_kernels import reference
+from sm70_kernels._arguments import FORMATS
 from sm70_kernels.bench import Arms, RowIdentity, RowSamples, capture, measure_against_copy, replay, replay_timer
 from sm70_kernels.bench.rows import row_facts
 from sm70_kernels.ops import kv_cache
@@ -161,7 +162,7 @@ class GatherJob:
             (pages, 2, row.page, KV_HEADS, HEAD_DIM), dtype=torch.float16, device=device, generator=on_device
         )
         if row.format != "fp16":
-            pool = pool.to(kv_cache.FORMATS[row.format]).view(torch.uint8)
+            pool = pool.to(FORMATS[row.format]).view(torch.uint8)
         self.caches = pool.unbind(1)
         self.table = table.to(device)
         self.lengths = torch.tensor(row.lengths, dtype=torch.int32, device=device)
@@ -233,7 +234,7 @@ class WriteJob:
             stored = written[tokens]
             expected = reference.quantize(values[tokens], scale, kind)
             exact &= same_bits(stored, expected)
-            finite &= bool(written.view(kv_cache.FORMATS[kind]).to(torch.float16).isfinite().all())
+            finite &= bool(written.view(FORMATS[kind]).to(torch.float16).isfinite().all())
             parts.append(
                 (
                     reference.dequantize(stored, scale, kind),
