@@ -62,8 +62,8 @@ bool release_convergence(Warp& warp) {
     return false;
 }
 
-/// Lanes that wait with the same mask meet, wherever each of them does: lanes of another mask, in another WARPSYNC, have
-/// nothing to do with them.
+/// Lanes that wait with the same mask meet, wherever each of them does: lanes of another mask, in another WARPSYNC,
+/// have nothing to do with them.
 bool release_warpsync(Warp& warp) {
     bool released = false;
     for (auto& group : warp.groups) {

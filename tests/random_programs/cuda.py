@@ -11,7 +11,6 @@ from tests.random_programs.program import (
     GATHERS,
     LOADS,
     STACK_WORDS,
-    Apply,
     Assign,
     BarrierVote,
     Collective,
@@ -249,7 +248,9 @@ def kernel(program: Program, *, trace: bool = False) -> str:
     writer.depth = 1
     line("store();")
     body = "\n".join(writer.lines)
-    return f'extern "C" __global__ void __launch_bounds__({program.threads}) {program.name}({arguments}) {{\n{body}\n}}\n'
+    return (
+        f'extern "C" __global__ void __launch_bounds__({program.threads}) {program.name}({arguments}) {{\n{body}\n}}\n'
+    )
 
 
 def source(programs: Iterable[Program], *, trace: bool = False) -> str:

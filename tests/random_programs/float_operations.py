@@ -18,7 +18,11 @@ def singles(t: Table) -> None:
     two, three = (F32, F32), (F32, F32, F32)
     for rounding, suffix in SUFFIXES.items():
         group = "single" if rounding == "rn" else "directed"
-        for name, operands, function in (("add", two, exact.add), ("mul", two, exact.multiply), ("maf", three, exact.fused)):
+        for name, operands, function in (
+            ("add", two, exact.add),
+            ("mul", two, exact.multiply),
+            ("maf", three, exact.fused),
+        ):
             arguments = ", ".join(f"{{{i}}}" for i in range(len(operands)))
             text = f"__f{name}_{suffix}({arguments})"
             t.add(group, F32, operands, text, functools.partial(function, rounding=rounding))
@@ -36,9 +40,7 @@ def singles(t: Table) -> None:
     t.add("single", F32, (BOOL, F32, F32), "({0} ? {1} : {2})", select, name="select single")
     # Nothing converts these one or zero to integers: ptxas 12.8 gets a negated one wrong, which would saturate.
     quarter = np.float32(0.25)
-    t.add(
-        "single", F32, two, "__fadd_rn(set_less({0}, {1}), 0.25f)", lambda a, b: (a < b).astype(np.float32) + quarter
-    )
+    t.add("single", F32, two, "__fadd_rn(set_less({0}, {1}), 0.25f)", lambda a, b: (a < b).astype(np.float32) + quarter)
     t.add("single", U32, two, "set_equal_mask({0}, {1})", lambda a, b: np.uint32(0) - (a == b).astype(np.uint32))
     for text, rounding in (("rintf", "rn"), ("floorf", "rm"), ("ceilf", "rp"), ("truncf", "rz")):
         t.add("convert", F32, F32, text + "({0})", functools.partial(exact.to_whole, rounding=rounding))

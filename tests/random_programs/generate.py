@@ -118,13 +118,19 @@ class Generator:
         self.choices = choices = Choices(seed)
         self.seed = seed
         self.threads = choices.of((32, 32, 64, 64, 96, 128, 128, 256, 48, 80))
-        counts = {BOOL: 2, U32: 3 + choices.below(3), U64: 1 + choices.below(2), F32: 2 + choices.below(3), H2: 2 + choices.below(2)}
+        counts = {
+            BOOL: 2,
+            U32: 3 + choices.below(3),
+            U64: 1 + choices.below(2),
+            F32: 2 + choices.below(3),
+            H2: 2 + choices.below(2),
+        }
         self.variables = {
             f"{type_.prefix}{number}": type_ for type_, count in counts.items() for number in range(count)
         }
         self.groups = {group: 1 + choices.below(most) for group, most in GROUPS.items()}
         self.groups["divide"] = int(choices.chance(30))
-        self.stack = stack and choices.chance(30)
+        self.stack = choices.chance(30) and stack
         self.shared_bins, self.global_bins = choices.chance(25), choices.chance(25)
         self.counters: list[str] = []
         self.names = 0
@@ -277,7 +283,9 @@ class Generator:
         less, parity = table()["u32 <"], table()["(({0} >> {n} & 1u) != 0u)"]
         kind = choices.weighted({"block": 5, "warp": 5, "any lane": 5 if place.mask else 0})
         if kind == "block":
-            condition: Expression = Apply(parity, (Variable(choices.of(("block", "parameter0", "parameter1")), U32),), 0)
+            condition: Expression = Apply(
+                parity, (Variable(choices.of(("block", "parameter0", "parameter1")), U32),), 0
+            )
             if choices.chance(50):
                 condition = Apply(less, (Variable("parameter0", U32), self.constant(U32)))
         elif kind == "warp":
@@ -323,10 +331,10 @@ class Generator:
         choices = self.choices
         # `break` would leave the switch, and a voted turn can't be cut short.
         may = place.may_leave and place.loop_mask is None
-        inside = replace(
-            place, depth=place.depth + 1, block_together=False, mask=None, may_leave=may, may_break=False
-        )
-        cases = [(self.statements(inside, 1 + choices.below(2)), choices.chance(25)) for _ in range(2 + choices.below(5))]
+        inside = replace(place, depth=place.depth + 1, block_together=False, mask=None, may_leave=may, may_break=False)
+        cases = [
+            (self.statements(inside, 1 + choices.below(2)), choices.chance(25)) for _ in range(2 + choices.below(5))
+        ]
         return Switch(self.expression(U32, 2), cases, self.statements(inside, choices.below(2)))
 
     def collective(self, place: Place) -> Statement:
@@ -358,9 +366,14 @@ class Generator:
         scale = 0x3F000000 + choices.below(2**25)
         parameters = (choices.below(2**32), choices.below(100), scale, choices.below(2**63) * 2 + choices.below(2))
         return Program(
-            f"program_{self.seed}", self.threads, 1 + choices.below(2), self.variables, body, tail, parameters,
+            name(self.seed), self.threads, 1 + choices.below(2), self.variables, body, tail, parameters,
             2 * choices.below(2**30), self.stack, self.shared_bins, self.global_bins,
         )  # fmt: skip
+
+
+def name(seed: int) -> str:
+    """What the kernel of a seed is called."""
+    return f"program_{seed}"
 
 
 def program(seed: int, *, stack: bool = True) -> Program:

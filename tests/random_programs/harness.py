@@ -41,7 +41,9 @@ def portable(loaded: toolchain.Program) -> toolchain.Program:
     return toolchain.Program(loaded.cubin, loaded.listing, module)
 
 
-def emulate(loaded: toolchain.Program, program: Program, *extra: np.ndarray, **options: Any) -> tuple[np.ndarray, np.ndarray]:
+def emulate(
+    loaded: toolchain.Program, program: Program, *extra: np.ndarray, **options: Any
+) -> tuple[np.ndarray, np.ndarray]:
     """Results and bins."""
     arguments = inputs.arguments(program)
     outputs = (inputs.RESULTS, inputs.ALL_BINS, *range(len(arguments), len(arguments) + len(extra)))
@@ -58,7 +60,9 @@ def difference(program: Program, got: tuple[np.ndarray, np.ndarray]) -> str | No
         wrong = np.flatnonzero(row != expected)
         if wrong.size:
             at = wrong[0]
-            return f"{name} of {wrong.size} threads, first of thread {at}: {row[at]:#010x}, expected {expected[at]:#010x}"
+            return (
+                f"{name} of {wrong.size} threads, first of thread {at}: {row[at]:#010x}, expected {expected[at]:#010x}"
+            )
     wrong = np.flatnonzero(bins != expected_bins)
     if wrong.size:
         return f"bin {wrong[0]}: {bins[wrong[0]]:#010x}, expected {expected_bins[wrong[0]]:#010x}"

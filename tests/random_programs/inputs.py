@@ -55,9 +55,8 @@ def arguments(program: Program) -> tuple[object, ...]:
     out = np.zeros((len(result_rows(program)), n), np.uint32)
     first, second, scale, wide = parameters(program)
     # A later field of eight bytes is aligned by whoever packs them.
-    return (
-        input_words(program), input_floats(program), out, starting_bins(program), np.uint32(n), first, second, scale, wide,
-    )  # fmt: skip
+    values = (np.uint32(n), first, second, scale, wide)
+    return input_words(program), input_floats(program), out, starting_bins(program), *values
 
 
 #: Places of the arguments that a program writes.

@@ -149,9 +149,9 @@ def product_high(x: np.ndarray, y: np.ndarray, *, as_signed: bool) -> np.ndarray
     width = 8 * x.itemsize
     a, b = (signed(v) if as_signed else v for v in (x, y))
     if width == 32:
-        return (a.astype(np.int64 if as_signed else np.uint64) * b >> (np.int64 if as_signed else np.uint64)(32)).astype(
-            np.uint32
-        )
+        return (
+            a.astype(np.int64 if as_signed else np.uint64) * b >> (np.int64 if as_signed else np.uint64)(32)
+        ).astype(np.uint32)
     return np.array([(int(p) * int(q) >> 64) & (2**64 - 1) for p, q in zip(a, b, strict=True)], np.uint64)
 
 
@@ -231,7 +231,9 @@ def arithmetic(t: Table) -> None:
     by = (3, 7, 10, 641, 1000003)
     t.add("divide", U32, U32, "{0} / {n}u", lambda a, n: a // np.uint32(n), fixed=by)
     t.add("divide", U32, U32, "{0} % {n}u", lambda a, n: a % np.uint32(n), fixed=by)
-    t.add("divide", U32, U32, "(unsigned)((int){0} / {n})", lambda a, n: divide_signed(a, np.full_like(a, n))[0], fixed=by)
+    t.add(
+        "divide", U32, U32, "(unsigned)((int){0} / {n})", lambda a, n: divide_signed(a, np.full_like(a, n))[0], fixed=by
+    )
 
 
 def logic_and_bits(t: Table) -> None:
@@ -254,7 +256,12 @@ def logic_and_bits(t: Table) -> None:
     t.add("bits", U32, U32, "({0} << {n})", lambda a, n: a << np.uint32(n), fixed=(1, 7, 16, 31))
     t.add("bits", U32, U32, "({0} >> {n})", lambda a, n: a >> np.uint32(n), fixed=(1, 7, 16, 31))
     t.add(
-        "bits", U32, U32, "(unsigned)((int){0} >> {n})", lambda a, n: unsigned(signed(a) >> np.int32(n)), fixed=(1, 8, 31)
+        "bits",
+        U32,
+        U32,
+        "(unsigned)((int){0} >> {n})",
+        lambda a, n: unsigned(signed(a) >> np.int32(n)),
+        fixed=(1, 8, 31),
     )
 
     def joined(low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -303,12 +310,12 @@ def logic_and_bits(t: Table) -> None:
         t.add("bits", U32, two, "ones_" + text, lambda a, b, f=within: ones(f(a), f(b)))
         for suffix, extend in (("", False), ("_signed", True)):
             text = f"extended_{mode}{suffix}({{0}}, {{1}} & {most}u)"
-            t.add(
-                "bits", U32, two, text, lambda a, b, f=within, e=extend: field(a, np.zeros_like(a), f(b), extend=e)
-            )
+            t.add("bits", U32, two, text, lambda a, b, f=within, e=extend: field(a, np.zeros_like(a), f(b), extend=e))
     t.add("bits", U32, U32, "(unsigned)__popc({0})", lambda a: np.bitwise_count(a).astype(np.uint32))
     t.add("bits", U32, U32, "(unsigned)__clz((int){0})", leading_zeros)
-    t.add("bits", U32, U32, "(unsigned)__ffs((int){0})", lambda a: np.uint32(32) - leading_zeros(a & (np.uint32(0) - a)))
+    t.add(
+        "bits", U32, U32, "(unsigned)__ffs((int){0})", lambda a: np.uint32(32) - leading_zeros(a & (np.uint32(0) - a))
+    )
     t.add("bits", U32, U32, "__brev({0})", reverse)
     t.add("bits", U32, U32, "leading_one({0})", leading_one)
     t.add("bits", U32, U32, "leading_difference({0})", leading_difference)
@@ -359,7 +366,9 @@ def wide_arithmetic(t: Table) -> None:
     t.add("wide", U32, U64, "(unsigned)({0} >> 32)", lambda a: u32(a >> np.uint64(32)), name="high word")
     t.add("wide", U32, U64, "(unsigned)__popcll({0})", lambda a: np.bitwise_count(a).astype(np.uint32))
     t.add("wide", U32, U64, "(unsigned)__clzll((long long){0})", leading_zeros)
-    t.add("divide", U64, (U64, U64), "({0} / ({1} >> 20 | 1ull))", lambda a, b: a // (b >> np.uint64(20) | np.uint64(1)))
+    t.add(
+        "divide", U64, (U64, U64), "({0} / ({1} >> 20 | 1ull))", lambda a, b: a // (b >> np.uint64(20) | np.uint64(1))
+    )
     t.add("divide", U64, (U64, U64), "({0} % ({1} | 1ull))", lambda a, b: a % (b | np.uint64(1)))
 
 

@@ -38,7 +38,7 @@ from tests.random_programs.program import (
     Variable,
     numbered,
 )
-from tests.random_programs.values import H2, U32, U64, Type, pair_from_bits, select, words
+from tests.random_programs.values import H2, U64, Type, pair_from_bits, select, words
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Record:
     words: list[np.ndarray]
 
 
-class RuleBroken(AssertionError):
+class RuleBrokenError(AssertionError):
     """A program does what CUDA leaves undefined."""
 
 
@@ -272,17 +272,18 @@ class Interpreter:
         segment = self.lane & ~(c.width - 1)
         last = self.lane | (c.width - 1)
         source = {
-            "index": segment | (by & (c.width - 1)), "up": self.lane - by, "down": self.lane + by, "xor": self.lane ^ by,
-        }[c.kind]  # fmt: skip
+            "index": segment | (by & (c.width - 1)),
+            "up": self.lane - by,
+            "down": self.lane + by,
+            "xor": self.lane ^ by,
+        }[c.kind]
         stays = {"index": source < 0, "up": source < segment, "down": source > last, "xor": source > last}[c.kind]
         place = self.warp_start + source
         known = ~stays & (place < self.warp_end)
         place = np.where(known, place, 0)
         return select(known & active[place], value[place], value)
 
-    def _gather(
-        self, kind: str, shared: bool, index: np.ndarray, value: np.ndarray, active: np.ndarray
-    ) -> None:
+    def _gather(self, kind: str, shared: bool, index: np.ndarray, value: np.ndarray, active: np.ndarray) -> None:
         kinds = list(GATHERS)
         size = len(kinds) * BINS
         at = kinds.index(kind) * BINS + index % BINS + (size * (self.block + 1) if shared else 0)
@@ -299,13 +300,13 @@ class Interpreter:
         """The active lanes of each warp are those that the mask names."""
         here = lane_bits(active, self.lane, self.warp)
         if ((lane_bits(self.masks[mask], self.lane, self.warp) != here) & (here != 0)).any():
-            raise RuleBroken(f"{self.program.name}: lanes of {mask} are not together")
+            raise RuleBrokenError(f"{self.program.name}: lanes of {mask} are not together")
 
     def _at_barrier(self, active: np.ndarray) -> None:
         """All threads of a block are there, or none."""
         count = np.bincount(self.block, active)
         if ((count != 0) & (count != self.program.threads)).any():
-            raise RuleBroken(f"{self.program.name}: not all threads come to a barrier")
+            raise RuleBrokenError(f"{self.program.name}: not all threads come to a barrier")
 
 
 def run(program: Program) -> tuple[np.ndarray, np.ndarray, list[Record]]:
@@ -313,6 +314,3 @@ def run(program: Program) -> tuple[np.ndarray, np.ndarray, list[Record]]:
     interpreter = Interpreter(program)
     results = interpreter.run()
     return results, interpreter.bins, interpreter.records
-
-
-__all__ = ["Record", "RuleBroken", "U32", "run"]

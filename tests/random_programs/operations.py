@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.random_programs.values import BOOL, F32, H2, U32, U64, Type
+from tests.random_programs.values import Type
 
 
 @dataclass(frozen=True)
@@ -51,5 +51,3 @@ def table() -> dict[str, Operation]:
     float_operations.add_all(operations)
     return operations.operations
 
-
-__all__ = ["BOOL", "F32", "H2", "U32", "U64", "Operation", "Table", "table"]

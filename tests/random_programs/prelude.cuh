@@ -25,23 +25,23 @@ INLINE unsigned bits_of(__half2 x) {
     return high | low;
 }
 
-#define UNARY(NAME, TYPE, LETTER, INSTRUCTION)                       \
-    INLINE TYPE NAME(TYPE a) {                                       \
-        TYPE d;                                                      \
-        asm(INSTRUCTION " %0, %1;" : "=" LETTER(d) : LETTER(a));     \
-        return d;                                                    \
+#define UNARY(NAME, TYPE, LETTER, INSTRUCTION)                   \
+    INLINE TYPE NAME(TYPE a) {                                   \
+        TYPE d;                                                  \
+        asm(INSTRUCTION " %0, %1;" : "=" LETTER(d) : LETTER(a)); \
+        return d;                                                \
     }
-#define BINARY(NAME, TYPE, LETTER, INSTRUCTION)                                        \
-    INLINE TYPE NAME(TYPE a, TYPE b) {                                                 \
-        TYPE d;                                                                        \
-        asm(INSTRUCTION " %0, %1, %2;" : "=" LETTER(d) : LETTER(a), LETTER(b));        \
-        return d;                                                                      \
+#define BINARY(NAME, TYPE, LETTER, INSTRUCTION)                                 \
+    INLINE TYPE NAME(TYPE a, TYPE b) {                                          \
+        TYPE d;                                                                 \
+        asm(INSTRUCTION " %0, %1, %2;" : "=" LETTER(d) : LETTER(a), LETTER(b)); \
+        return d;                                                               \
     }
-#define TERNARY(NAME, TYPE, LETTER, INSTRUCTION)                                                       \
-    INLINE TYPE NAME(TYPE a, TYPE b, TYPE c) {                                                         \
-        TYPE d;                                                                                        \
-        asm(INSTRUCTION " %0, %1, %2, %3;" : "=" LETTER(d) : LETTER(a), LETTER(b), LETTER(c));         \
-        return d;                                                                                      \
+#define TERNARY(NAME, TYPE, LETTER, INSTRUCTION)                                               \
+    INLINE TYPE NAME(TYPE a, TYPE b, TYPE c) {                                                 \
+        TYPE d;                                                                                \
+        asm(INSTRUCTION " %0, %1, %2, %3;" : "=" LETTER(d) : LETTER(a), LETTER(b), LETTER(c)); \
+        return d;                                                                              \
     }
 
 // --- integers

@@ -95,7 +95,7 @@ def shrink(program: Program, fails: Fails, seconds: float) -> Program:
             act(candidate)
             try:
                 interpret.run(candidate)
-            except interpret.RuleBroken:
+            except interpret.RuleBrokenError:
                 continue
             if fails(candidate):
                 program, smaller = candidate, True

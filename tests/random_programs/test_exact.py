@@ -75,7 +75,12 @@ def test_signs_of_zero():
 @pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int64, np.uint64])
 def test_integers_from_floats_saturate(dtype, rounding):
     info = np.iinfo(dtype)
-    x = np.concatenate([operands(np.float32, 2)[0], np.array([2.0**31, -(2.0**31), 2.0**63, -(2.0**63), 2.0**64, 0.5, 1.5, -0.5], np.float32)])
+    x = np.concatenate(
+        [
+            operands(np.float32, 2)[0],
+            np.array([2.0**31, -(2.0**31), 2.0**63, -(2.0**63), 2.0**64, 0.5, 1.5, -0.5], np.float32),
+        ]
+    )
     x = np.concatenate([x, np.nextafter(x[-8:], np.float32(0)), np.array([np.inf, -np.inf], np.float32)])
     got = exact.to_integer(x, dtype, rounding)
     for value, result in zip(x, got, strict=True):
@@ -94,7 +99,9 @@ def test_integers_from_floats_saturate(dtype, rounding):
 def test_floats_from_integers(dtype, rounding):
     info = np.iinfo(dtype)
     rng = np.random.default_rng(3)
-    x = rng.integers(info.min, info.max, COUNT, dtype, endpoint=True) >> rng.integers(0, info.bits - 1, COUNT).astype(dtype)
+    x = rng.integers(info.min, info.max, COUNT, dtype, endpoint=True) >> rng.integers(0, info.bits - 1, COUNT).astype(
+        dtype
+    )
     x[:3] = info.min, info.max, 2**24 + 1
     got = exact.from_integer(x, np.float32, rounding)
     for value, result in zip(x, got, strict=True):

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.random_programs import generate, harness, shrink
+from tests.random_programs import generate, harness, one_each, shrink
+from tests.random_programs import program as parts
 from tests.random_programs.operations import table
-from tests.random_programs.program import Apply, Assign, Program, Variable
-from tests.random_programs.values import BOOL, F32, H2, U32, U64, Type
 
 #: Programs that are compiled together: most of the time goes into compiling, some of it once for all of them.
 UNIT = 12
@@ -50,39 +49,15 @@ def test_emulator_computes_what_numpy_says(first_seed, folder, pytestconfig):
 
 
 def test_each_operation_alone(folder):
-    """On inputs straight from memory, where the compiler knows nothing about them."""
-    assert_as_expected(harness.compile_unit(list(one_operation_each()), folder), folder)
-
-
-def one_operation_each() -> list[Program]:
-    """Programs of 24 statements that together have every operation, with every number that it may be given."""
-    inputs: dict[str, Type] = {f"{type_.prefix}{i}": type_ for type_ in (BOOL, U32, U64, F32, H2) for i in range(3)}
-    names = {type_: [name for name, of in inputs.items() if of is type_] for type_ in (BOOL, U32, U64, F32, H2)}
-    alone = [
-        Apply(operation, tuple(Variable(names[of][place], of) for place, of in enumerate(operation.operands)), fixed)
-        for operation in table().values()
-        for fixed in (operation.fixed[:12] or (None,))
-    ]
-    programs = []
-    for start in range(0, len(alone), 24):
-        results = alone[start : start + 24]
-        # The name's first letter says how a variable starts; the results' numbers begin after the inputs'.
-        outputs = {f"{value.type.prefix}{10 + i}": value.type for i, value in enumerate(results)}
-        body = [Assign(Variable(name, of), value) for (name, of), value in zip(outputs.items(), results, strict=True)]
-        programs.append(
-            Program(f"operations_{start}", 128, 2, inputs | outputs, body, [], (7, 9, 0x3F800000, 1 << 40), 1000 + start)
-        )
-    return programs
+    assert_as_expected(harness.compile_unit(one_each.programs(), folder), folder)
 
 
 def test_programs_have_everything_that_can_be_drawn():
     """Every kind of statement, and nearly every operation, is in the programs that are always tried."""
-    from tests.random_programs import program as parts
-
     statements, operations = set(), set()
 
     def expression(value: parts.Expression) -> None:
-        if isinstance(value, Apply):
+        if isinstance(value, parts.Apply):
             operations.add(value.operation.name)
             for operand in value.operands:
                 expression(operand)
@@ -91,7 +66,7 @@ def test_programs_have_everything_that_can_be_drawn():
         for statement in parts.numbered(generate.program(seed)).values():
             statements.add(type(statement))
             for value in vars(statement).values():
-                if isinstance(value, Apply):
+                if isinstance(value, parts.Apply):
                     expression(value)
     assert statements == {
         parts.Assign, parts.If, parts.Loop, parts.Leave, parts.Switch, parts.Collective, parts.Exchange,

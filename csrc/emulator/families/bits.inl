@@ -102,9 +102,8 @@ void run_prmt(Core& core, const Instruction& in, uint32_t exec) {
 
 void run_prmt_mode(Core& core, const Instruction& in, uint32_t exec) {
     const uint32_t *a = core.row(in.a), *selector = core.row(in.b), *c = core.row(in.c);
-    write_lanes(core.destination(in.destination), exec, [&](int l) {
-        return permute(uint64_t(c[l]) << 32 | a[l], kPermuteModes[in.mode][selector[l] & 3]);
-    });
+    write_lanes(core.destination(in.destination), exec,
+                [&](int l) { return permute(uint64_t(c[l]) << 32 | a[l], kPermuteModes[in.mode][selector[l] & 3]); });
 }
 
 void bind_prmt(Binder& b) {

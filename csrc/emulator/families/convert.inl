@@ -230,6 +230,14 @@ Source integer_source(Binder& b, int bits, int64_t& part) {
     const Operand& operand = b.peek();
     auto suffixes = operand.suffixes;
     part = 0;
+    if (bits == 64 && operand.kind == OperandKind::Immediate) {  // the encoding holds the upper word, as of a double
+        if (operand.is_float_text || uint32_t(operand.value) != b.parsed.immediate32())
+            b.refuse("immediate '" + operand.text + "' does not match the encoding");
+        b.next_any();
+        Source source;
+        source.row = b.constants.immediate_pair(0, b.parsed.immediate32());
+        return source;
+    }
     if (suffixes.empty()) return b.bits(bits == 64 ? 2 : 1);
     if (operand.kind != OperandKind::Register || suffixes.size() != 1) b.refuse("operand '" + operand.text + "'");
     const std::string& suffix = suffixes.front();

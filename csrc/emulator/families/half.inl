@@ -159,7 +159,7 @@ void bind_half_arithmetic(Binder& b) {
     if (to_float) {
         if (ftz) b.refuse("HADD2.F32 or HMUL2.F32 with .FTZ");
         b.out.mode = saturate ? kSaturate : 0;
-        b.handler(&run_half_to_single<Kind == 1>);
+        b.handler(&run_half_to_single < Kind == 1 >);
         return;
     }
     b.handler(pick<HalfArithmetic, 12>(Kind * 4 + (ftz ? kFtz : 0) + (saturate ? kSaturate : 0)));

@@ -236,7 +236,6 @@ struct Lea {
 void bind_lea(Binder& b) {
     const bool high = b.take("HI"), extended = b.take("X"), sign_extended = b.take("SX32");
     if (sign_extended && !high) b.refuse("LEA.SX32 without .HI");
-    if (extended && !high) b.refuse("LEA.X without .HI");
     b.out.destination = b.destination();
     if (b.next_is(OperandKind::Predicate)) b.out.predicate0 = b.predicate_destination();
     b.out.a = b.integer();
