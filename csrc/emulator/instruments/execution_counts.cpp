@@ -21,6 +21,16 @@ struct KernelCounts {
     std::vector<Count> counts;  // by instruction
 };
 
+/// Quotes occur in the names that nvdisasm gives to branch targets of functions.
+std::string escaped(const std::string& text) {
+    std::string result;
+    for (const char c : text) {
+        if (c == '"' || c == '\\') result += '\\';
+        result += c;
+    }
+    return result;
+}
+
 class ExecutionCounts : public Instrument {
  public:
     void begin_launch(const LaunchState&, const LoadedKernel& kernel, const LaunchRequest&) override {
@@ -41,7 +51,7 @@ class ExecutionCounts : public Instrument {
             json << kernel_separator << "\"" << name << "\": [";
             const char* separator = "";
             for (size_t i = 0; i + 1 < kernel.counts.size(); ++i) {  // the last is the emulator's own sentinel
-                json << separator << "[\"" << kernel.texts[i] << "\", " << kernel.counts[i].warps << ", "
+                json << separator << "[\"" << escaped(kernel.texts[i]) << "\", " << kernel.counts[i].warps << ", "
                      << kernel.counts[i].lanes << "]";
                 separator = ", ";
             }
@@ -63,7 +73,8 @@ class ExecutionCounts : public Instrument {
                 owner_.current_->counts[i].lanes += counts_[i].lanes;
             }
         }
-        void after(Core& core, const Instruction&, uint32_t exec) override {
+        // Before, so that an instruction that stops the launch counts too.
+        void before(Core& core, const Instruction&, uint32_t exec) override {
             Count& count = counts_[core.pc];
             ++count.warps;
             count.lanes += uint64_t(__builtin_popcount(exec));
