@@ -235,7 +235,7 @@ def test_what_the_trace_refuses(tmp_path):
         ({"folder": "/dev/null/here"}, "is no folder"),
         ({"folder": tmp_path / "a", "blocks": "-1"}, "got '-1', want a whole number"),
         ({"folder": tmp_path / "a", "registers": "some"}, "got 'some', want one of all, first"),
-        ({"folder": tmp_path / "a", "adresses": "list"}, "unknown option 'adresses', want one of folder, blocks"),
+        ({"folder": tmp_path / "a", "warps": 3}, "unknown option 'warps', want one of folder, blocks"),
     ):
         with pytest.raises(InstrumentError, match=message):
             Instruments(trace=options)
