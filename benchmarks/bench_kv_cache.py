@@ -105,6 +105,8 @@ def _rows(function: str) -> Iterator[Row]:
 
 GATHER_ROWS = {row.name: row for row in _rows("gather")}
 WRITE_ROWS = {row.name: row for row in _rows("write")}
+#: By name, with :func:`make_job`, for whatever runs a row: the command line's ``hotspots`` for one.
+ROWS = {**GATHER_ROWS, **WRITE_ROWS}
 
 
 class Job(Protocol):
@@ -246,6 +248,12 @@ class WriteJob:
         return {"exact": exact, "finite": finite, "sampled_tokens": len(tokens), **errors(*joined)}
 
 
+def make_job(row: Row, device: torch.device, seed: int = 0) -> Job:
+    """One set of buffers of a row, ready to launch."""
+    make: Callable[[Row, torch.device, int], Job] = GatherJob if row.function == "gather" else WriteJob
+    return make(row, device, seed)
+
+
 def merge_accuracy(results: list[dict[str, Any]]) -> dict[str, Any]:
     """The worst of several sets of buffers."""
     worst: dict[str, Callable[..., Any]] = {"exact": min, "finite": min, "sampled_tokens": sum}
@@ -268,8 +276,7 @@ def image_that_ran(before: dict[str, dict[str, int]], after: dict[str, dict[str,
 
 def measure(row: Row, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
     """Measure a row: its samples, and the facts of its arms."""
-    make: Callable[[Row, torch.device, int], Job] = GatherJob if row.function == "gather" else WriteJob
-    jobs = [make(row, gpu.device, seed) for seed in range(row.launches)]
+    jobs = [make_job(row, gpu.device, seed) for seed in range(row.launches)]
     copies = []
     for _ in jobs:
         source = torch.randint(0, 256, (row.bytes_moved // 2,), dtype=torch.uint8, device=gpu.device)
@@ -298,7 +305,7 @@ def measure(row: Row, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
 @pytest.fixture(scope="module")
 def measured(request: pytest.FixtureRequest, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
     """A row, measured once for the tests of both arms."""
-    return measure({**GATHER_ROWS, **WRITE_ROWS}[request.param], gpu)
+    return measure(ROWS[request.param], gpu)
 
 
 def report(measured: Any, arm: str, benchmark: Any, record_row: Any) -> None:

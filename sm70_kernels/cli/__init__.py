@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from sm70_kernels import __version__
+from sm70_kernels.cli import watch
 
 FINE, PROBLEMS = 0, 1
 
@@ -124,3 +125,8 @@ def report_command(context: click.Context, results: Path, output: Path) -> None:
         raise click.UsageError(sentence, context) from error
     click.echo(f"written: {output}{'' if intact else ', with findings: not everything is intact'}")
     context.exit(FINE if intact else PROBLEMS)
+
+
+main.add_command(watch.statistics_command)
+main.add_command(watch.hotspots_command)
+main.add_command(watch.trace_command)

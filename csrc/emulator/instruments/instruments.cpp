@@ -4,6 +4,8 @@
 
 #include "../error.h"
 #include "execution_counts.h"
+#include "statistics.h"
+#include "trace.h"
 
 namespace sm70emu {
 namespace {
@@ -16,6 +18,8 @@ struct Entry {
 // One line for each instrument.
 constexpr Entry kEntries[] = {
     {"execution_counts", make_execution_counts},
+    {"statistics", make_statistics},
+    {"trace", make_trace},
 };
 
 std::string known_names() {
