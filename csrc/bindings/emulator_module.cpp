@@ -11,6 +11,7 @@
 #include "../emulator/api.h"
 #include "../emulator/error.h"
 #include "../emulator/instruments/instruments.h"
+#include "../emulator/instruments/pipes.h"
 #include "../emulator/module.h"
 #include "../emulator/opcodes.h"
 #include "../emulator/tensor_core.h"
@@ -77,12 +78,22 @@ py::dict describe_instruction(const ParsedInstruction& instruction) {
     py::list operands;
     for (const auto& operand : instruction.operands) operands.append(operand.text);
     const ControlCode& c = instruction.control;
-    return py::dict("offset"_a = instruction.offset, "text"_a = instruction.text, "opcode"_a = instruction.opcode,
+    const PipeUse use = pipe_use(instruction);
+    return py::dict("pipe"_a = pipe_name(use.pipe), "pipe_cycles"_a = use.cycles, "pipe_known"_a = use.known,
+                    "offset"_a = instruction.offset, "text"_a = instruction.text, "opcode"_a = instruction.opcode,
                     "modifiers"_a = instruction.modifiers, "operands"_a = operands, "guard"_a = instruction.guard,
                     "guard_negated"_a = instruction.guard_negated, "low"_a = instruction.low,
                     "high"_a = instruction.high, "stall"_a = c.stall, "yield"_a = c.yield_hint,
                     "write_barrier"_a = c.write_barrier, "read_barrier"_a = c.read_barrier, "wait_mask"_a = c.wait_mask,
                     "reuse"_a = c.reuse);
+}
+
+/// [(file, line), ...]: the instruction's own line first, then the lines it was inlined at.
+py::list describe_source(const KernelImage& kernel, size_t instruction) {
+    py::list lines;
+    if (instruction < kernel.sources.size())
+        for (const auto& line : kernel.sources[instruction].lines) lines.append(py::make_tuple(line.file, line.line));
+    return lines;
 }
 
 py::dict launch(Module& module, const std::string& kernel, const py::object& grid, const py::object& block,
@@ -198,8 +209,11 @@ PYBIND11_MODULE(_emulator, m) {
             [](const Module& module, const std::string& kernel) {
                 py::list result;
                 const ListedSection& section = module.section(kernel);
-                for (const auto& instruction : section.instructions)
-                    result.append(describe_instruction(parse_instruction(instruction, section)));
+                for (const auto& instruction : section.instructions) {
+                    py::dict described = describe_instruction(parse_instruction(instruction, section));
+                    described["source"] = describe_source(module.kernel(kernel), instruction.offset / 16);
+                    result.append(described);
+                }
                 return result;
             },
             "kernel"_a)
