@@ -2,8 +2,8 @@
 // m8n8k4 GEMM for the timing model. Sizes are multiples of 128, k of 32.
 //
 //   block 128 x 128 x 32, four warps of 64 x 64; a warp's quad-pairs lie 2 x 2 and an m8n8k4 covers 16 x 16
-//   shared: two buffers of A and B, rows of 32 halves at a pitch of 40, so that eight lanes' 16-byte loads of eight
-//           consecutive rows meet no bank twice: 2 x 2 x 128 x 80 = 40960 bytes
+//   shared: two buffers of A and B, rows of 32 halves whose four chunks of 16 bytes are permuted by (row / 2) % 4, so
+//           that eight lanes meet no bank twice, be it in eight rows or in two: 2 x 2 x 128 x 64 = 32768 bytes
 //   registers: 128 sums, 2 x 32 of fragments, 32 on the way from global to shared memory
 //
 // In a quad-pair, lane l of the eight holds row l%4 + 8*(l>=4) of its block of 16, the other quad-pair the rows between,
@@ -12,7 +12,7 @@
 
 namespace {
 
-constexpr int kTile = 128, kDepth = 32, kPitch = 40;
+constexpr int kTile = 128, kDepth = 32;
 constexpr int kLoads = kTile * kDepth / 8 / 128;  // 16-byte loads a thread and operand
 
 __device__ __forceinline__ void mma(float* d, const unsigned* a, const unsigned* b) {
@@ -31,6 +31,9 @@ __device__ __forceinline__ void load16(unsigned* words, const void* from) {
     words[3] = q.w;
 }
 
+// Offset of a chunk of eight halves; other rows of the same place in 16 and other chunks are reached by + and ^.
+__device__ __forceinline__ int chunk_at(int row, int chunk) { return row * kDepth + (chunk ^ ((row / 2) % 4)) * 8; }
+
 __device__ __forceinline__ void store16(void* to, const unsigned* words) {
     *static_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
 }
@@ -39,50 +42,54 @@ __device__ __forceinline__ void store16(void* to, const unsigned* words) {
 
 extern "C" __global__ __launch_bounds__(128) void gemm_128x128x32(const __half* a, const __half* b, float* c, int n,
                                                                  int k) {
-    __shared__ __align__(16) __half shared[2][2][kTile * kPitch];
+    __shared__ __align__(16) __half shared[2][2][kTile * kDepth];
     const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
-    const __half* from[2] = {a + size_t(blockIdx.y) * kTile * k, b + size_t(blockIdx.x) * kTile * k};
     const int row = thread / 4, chunk = thread % 4;
+    const __half* from[2] = {a + (size_t(blockIdx.y) * kTile + row) * k + chunk * 8,
+                             b + (size_t(blockIdx.x) * kTile + row) * k + chunk * 8};
 
     unsigned moving[2][kLoads][4];
-    const auto fetch = [&](int at) {
+    const auto fetch = [&] {
 #pragma unroll
         for (int operand = 0; operand < 2; ++operand)
 #pragma unroll
             for (int i = 0; i < kLoads; ++i)
-                load16(moving[operand][i], from[operand] + size_t(row + 32 * i) * k + at + chunk * 8);
+                load16(moving[operand][i], from[operand] + size_t(32 * i) * k);
+        from[0] += kDepth;
+        from[1] += kDepth;
     };
+    const int put_at = chunk_at(row, chunk);
     const auto put = [&](int buffer) {
 #pragma unroll
         for (int operand = 0; operand < 2; ++operand)
 #pragma unroll
             for (int i = 0; i < kLoads; ++i)
-                store16(&shared[buffer][operand][(row + 32 * i) * kPitch + chunk * 8], moving[operand][i]);
+                store16(&shared[buffer][operand][put_at + 32 * i * kDepth], moving[operand][i]);
     };
 
     // Of the quad-pair: lanes with bit 2 set have the other block of columns, with bit 3 the other block of rows.
     const int in_quad = lane % 4 + 8 * (lane >= 16);
-    const int a_row = 64 * (warp / 2) + in_quad + 4 * ((lane >> 3) & 1);
-    const int b_row = 64 * (warp % 2) + in_quad + 4 * ((lane >> 2) & 1);
+    const int a_at = chunk_at(64 * (warp / 2) + in_quad + 4 * ((lane >> 3) & 1), 0);
+    const int b_at = chunk_at(64 * (warp % 2) + in_quad + 4 * ((lane >> 2) & 1), 0);
 
     unsigned a_part[2][4][4], b_part[2][4][4];  // two steps of eight along k, four blocks of 16 rows
     const auto take = [&](int slot, int buffer, int step) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            load16(a_part[slot][i], &shared[buffer][0][(a_row + 16 * i) * kPitch + step * 8]);
-            load16(b_part[slot][i], &shared[buffer][1][(b_row + 16 * i) * kPitch + step * 8]);
+            load16(a_part[slot][i], &shared[buffer][0][(a_at ^ (step * 8)) + 16 * i * kDepth]);
+            load16(b_part[slot][i], &shared[buffer][1][(b_at ^ (step * 8)) + 16 * i * kDepth]);
         }
     };
 
     float sums[4][4][8] = {};
-    fetch(0);
+    fetch();
     put(0);
     __syncthreads();
     take(0, 0, 0);
     int buffer = 0;
     for (int at = 0; at < k; at += kDepth) {
         const bool more = at + kDepth < k;
-        if (more) fetch(at + kDepth);
+        if (more) fetch();
 #pragma unroll
         for (int step = 0; step < kDepth / 8; ++step) {
             if (step == kDepth / 8 - 1) {

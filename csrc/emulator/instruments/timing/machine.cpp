@@ -83,6 +83,9 @@ const std::vector<Parameter>& table() {
         {"store_backlog_cycles", &Machine::store_backlog_cycles, 1000, "cycles of DRAM time that stores may run ahead",
          "derived: L2 holds back writes until about an eighth of it waits"},
 
+        {"burst_cycles", &Machine::burst_cycles, 1000, "cycles of its share of L2 or DRAM that an SM may save up",
+         "derived: SMs ask in bursts at different times, so one gets more than its share if it had less before"},
+
         {"launch_us", &Machine::launch_us, 2.0, "us a kernel, first block's start and last one's end included",
          "graphs: 3.4 us for 4 MB that take 1.4 us"},
         {"block_start_cycles", &Machine::block_start_cycles, 150, "cycles from a free place to the first issue",

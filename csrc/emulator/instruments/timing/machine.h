@@ -29,6 +29,7 @@ struct Machine {
     // Caches and DRAM.
     double l1_latency, l1_tags, l2_latency, l2_port_bytes, l2_total_bytes;
     double dram_gbps, dram_latency_ns, dram_loaded_ns, dram_write_cost, store_backlog_cycles;
+    double burst_cycles;
 
     // Launches.
     double launch_us, block_start_cycles, dispatch_cycles;

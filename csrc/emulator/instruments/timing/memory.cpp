@@ -18,10 +18,9 @@ SmMemory::SmMemory(const Machine& machine, const L2Reuse& reuse, double l1_bytes
       reuse_(reuse),
       l1_(l1_bytes, kL1Ways),
       owed_(reuse.by_instruction.size(), 0.0),
-      l2_bytes_per_cycle_(std::min(machine.l2_port_bytes, machine.l2_total_bytes / sharing)),
-      // What one SM can take of DRAM is bounded by its port to L2.
-      dram_bytes_per_cycle_(
-          std::min(machine.l2_port_bytes, machine.dram_gbps * 1000 / machine.clock_mhz / sharing)),
+      from_l2_(machine.l2_total_bytes / sharing, machine.l2_port_bytes, machine.burst_cycles),
+      to_l2_(machine.l2_total_bytes / sharing, machine.l2_port_bytes, machine.burst_cycles),
+      dram_(machine.dram_gbps * 1000 / machine.clock_mhz / sharing, machine.l2_port_bytes, machine.burst_cycles),
       cycles_per_ns_(machine.clock_mhz / 1000) {}
 
 /// The sectors of an instruction that go to DRAM: its share, carried over so that whole sectors come out.
@@ -32,17 +31,15 @@ double SmMemory::dram_sectors(uint32_t pc, int sectors) {
     return whole;
 }
 
-double SmMemory::dram(double now, double bytes, double cost) {
-    const double busy = bytes * cost / dram_bytes_per_cycle_;
-    const double start = std::max(now, dram_free_);
-    dram_free_ = start + busy;
+double SmMemory::from_dram(double now, double bytes, double cost) {
+    const double busy = dram_.busy(bytes * cost), passed = dram_.pass(now, bytes * cost);
     counters_.dram_busy += busy;
-    if (start > load_at_) {
-        load_ *= std::exp((load_at_ - start) / kLoadWindow);
-        load_at_ = start;
+    if (now > load_at_) {
+        load_ *= std::exp((load_at_ - now) / kLoadWindow);
+        load_at_ = now;
     }
     load_ += busy / kLoadWindow;
-    return start + busy + (machine_.dram_latency_ns + machine_.dram_loaded_ns * std::min(1.0, load_)) * cycles_per_ns_;
+    return passed + (machine_.dram_latency_ns + machine_.dram_loaded_ns * std::min(1.0, load_)) * cycles_per_ns_;
 }
 
 double SmMemory::load(double now, uint32_t pc, uint64_t line, uint64_t salt, bool past_l1) {
@@ -59,16 +56,15 @@ double SmMemory::load(double now, uint32_t pc, uint64_t line, uint64_t salt, boo
     }
     if (!sectors) return done;
     const int count = __builtin_popcount(sectors);
-    const double bytes = kSectorBytes * count, busy = bytes / l2_bytes_per_cycle_;
-    const double start = std::max(now, from_l2_free_);
-    from_l2_free_ = start + busy;
-    counters_.l2_busy += busy;
+    const double bytes = kSectorBytes * count;
+    counters_.l2_busy += from_l2_.busy(bytes);
     counters_.l2_read_bytes += bytes;
-    double ready = start + busy + machine_.l2_latency;
+    const double passed = from_l2_.pass(now, bytes);
+    double ready = passed + machine_.l2_latency;
     const double missed = dram_sectors(pc, count);
     if (missed > 0) {
         counters_.dram_read_bytes += missed * kSectorBytes;
-        ready = std::max(ready, dram(start, missed * kSectorBytes, 1.0) + machine_.l2_latency);
+        ready = std::max(ready, from_dram(passed, missed * kSectorBytes, 1.0) + machine_.l2_latency);
     }
     if (cached) cached->ready = std::max(cached->ready, ready);
     return std::max(done, ready);
@@ -76,22 +72,25 @@ double SmMemory::load(double now, uint32_t pc, uint64_t line, uint64_t salt, boo
 
 double SmMemory::store(double now, uint32_t pc, uint64_t line) {
     const int count = __builtin_popcount(unsigned(line & 15));
-    const double bytes = kSectorBytes * count, busy = bytes / l2_bytes_per_cycle_;
-    const double start = std::max(now, to_l2_free_);
-    to_l2_free_ = start + busy;
+    const double bytes = kSectorBytes * count, passed = to_l2_.pass(now, bytes);
     counters_.l2_write_bytes += bytes;
     const double missed = dram_sectors(pc, count);
     if (missed > 0) {
         counters_.dram_write_bytes += missed * kSectorBytes;
-        dram(start, missed * kSectorBytes, machine_.dram_write_cost);
+        from_dram(passed, missed * kSectorBytes, machine_.dram_write_cost);
     }
-    return start + busy;
+    return passed;
+}
+
+void SmMemory::store_to_stack(double now, uint64_t line, uint64_t salt) {
+    CacheLine* cached = l1_.find((line >> 4) ^ salt);
+    if (!cached) return;
+    cached->sectors |= uint8_t(line & 15);
+    cached->ready = std::max(cached->ready, now);
 }
 
 double SmMemory::atomic(double now, uint32_t pc, uint64_t line) {
-    const double done = store(now, pc, line);
-    to_l2_free_ += machine_.atomic_cycles;
-    return done + machine_.l2_latency;
+    return store(now, pc, line) + machine_.atomic_cycles + machine_.l2_latency;
 }
 
 }  // namespace sm70emu::timing

@@ -17,6 +17,27 @@ struct MemoryCounters {
     double dram_busy = 0, l2_busy = 0;  // cycles
 };
 
+/// What an SM gets of something that all SMs share: its part on average, and more for a while if it took less before.
+class Share {
+ public:
+    Share(double bytes_per_cycle, double port_bytes, double burst_cycles)
+        : rate_(std::min(bytes_per_cycle, port_bytes)), port_(port_bytes), burst_(burst_cycles) {}
+    /// When the bytes have passed.
+    double pass(double now, double bytes) {
+        const double start = std::max({now, port_free_, due_});
+        due_ = std::max(due_, now - burst_) + bytes / rate_;
+        port_free_ = start + bytes / port_;
+        return port_free_;
+    }
+    /// When it would be idle if it served at its average.
+    double free() const { return std::max(due_, port_free_); }
+    double busy(double bytes) const { return bytes / rate_; }
+
+ private:
+    double rate_, port_, burst_;
+    double port_free_ = 0, due_ = 0;
+};
+
 class SmMemory {
  public:
     /// `sharing`: the SMs that are busy, this one included.
@@ -26,24 +47,26 @@ class SmMemory {
     double load(double now, uint32_t pc, uint64_t line, uint64_t salt, bool past_l1);
     /// When the line has been handed to L2.
     double store(double now, uint32_t pc, uint64_t line);
+    /// A store to the stack stays in L1.
+    void store_to_stack(double now, uint64_t line, uint64_t salt);
     double atomic(double now, uint32_t pc, uint64_t line);
     /// When a store may leave the SM: L2 holds back so much and no more.
-    double store_gate(double now) const { return std::max(now, dram_free_ - machine_.store_backlog_cycles); }
+    double store_gate(double now) const { return std::max(now, dram_.free() - machine_.store_backlog_cycles); }
     /// When all that was written is written.
-    double drained() const { return std::max(std::max(dram_free_, to_l2_free_), from_l2_free_); }
+    double drained() const { return std::max({dram_.free(), to_l2_.free(), from_l2_.free()}); }
 
     const MemoryCounters& counters() const { return counters_; }
 
  private:
     double dram_sectors(uint32_t pc, int sectors);
-    double dram(double now, double bytes, double cost);
+    double from_dram(double now, double bytes, double cost);
 
     const Machine& machine_;
     const L2Reuse& reuse_;
     Cache l1_;
     std::vector<double> owed_;  // by instruction: sectors that DRAM owes, below one
-    double l2_bytes_per_cycle_, dram_bytes_per_cycle_, cycles_per_ns_;
-    double from_l2_free_ = 0, to_l2_free_ = 0, dram_free_ = 0;
+    Share from_l2_, to_l2_, dram_;
+    double cycles_per_ns_;
     double load_ = 0, load_at_ = 0;  // recent utilisation of DRAM
     MemoryCounters counters_;
 };

@@ -403,6 +403,8 @@ class Sm {
             const uint64_t line = words[i + 1];
             if (operation.path == Path::GlobalLoad)
                 last = std::max(last, memory_.load(at, pc, line, warp.block->salt, operation.past_l1));
+            else if (operation.local)
+                memory_.store_to_stack(at, line, warp.block->salt);
             else if (operation.path == Path::GlobalStore)
                 memory_.store(at, pc, line);
             else
