@@ -9,8 +9,8 @@ The call runs on the emulated V100 with the instrument ``timing``, which chooses
 start to end, and the beginnings of all that run at the same time. So the tensors' values matter only where control flow
 depends on them, and memory that no chosen block touches is never backed: ``torch.empty`` of many gigabytes is fine.
 
-Every number is an estimate, carries the revision of the machine table (``csrc/emulator/instruments/timing/machine.cpp``)
-and has the error that ``docs/cycle-model.md`` gives. It is never a measurement.
+Every number is an estimate, never a measurement. It carries the revision of the machine table,
+``csrc/emulator/instruments/timing/machine.cpp``, and has the error that ``docs/cycle-model.md`` gives.
 """
 
 from sm70_kernels.cycle_model.model import CLOCKS_MHZ, AtClock, Estimate, KernelEstimate, estimate, machine_table

@@ -29,9 +29,9 @@ Occupancy occupancy(const LaunchShape& shape, const Machine& machine);
 
 struct Estimate {
     double clock_mhz = 0;
-    double cycles = 0;  // of the kernel, without the launch's fixed cost
-    double ms = 0;      // with it
-    SmResult sm;        // the SM that decides
+    double cycles = 0;           // of the kernel, without the launch's fixed cost
+    double ms = 0;               // with it
+    SmResult sm;                 // the SM that decides
     double simulated_share = 1;  // of its instructions; the rest at the rate of the second half
     double busy_sms = 1;
     double balance = 1;  // all blocks scheduled as they come, against this SM's own list

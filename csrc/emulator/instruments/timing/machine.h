@@ -37,7 +37,7 @@ struct Machine {
 
 struct Parameter {
     const char* name;
-    double Machine::*field;
+    double Machine::* field;
     double value;
     const char* unit;
     const char* source;

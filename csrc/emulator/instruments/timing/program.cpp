@@ -33,8 +33,9 @@ Path path_of(const ParsedInstruction& in, Pipe pipe) {
     return Path::Fixed;
 }
 
-/// Registers are in two banks, by their lowest bit, that give two operands a cycle each (Jia et al. 2018). Operands that
-/// the previous instruction kept with .reuse at the same position need no read. HMMA reads its pairs over two cycles.
+/// Registers are in two banks, by their lowest bit, that give two operands a cycle each (Jia et al. 2018). Operands
+/// that the previous instruction kept with .reuse at the same position need no read. HMMA reads its pairs over two
+/// cycles.
 int bank_conflicts(const ParsedInstruction& in, const ParsedInstruction* previous) {
     if (in.opcode == "HMMA" || in.operands.size() < 4) return 0;
     int reads[2] = {0, 0};
@@ -84,8 +85,8 @@ Program make_program(const LoadedKernel& kernel, const Machine& machine) {
         out.issue_cycles = uint8_t(std::max(1u, use.cycles));
         out.path = path_of(in, use.pipe);
         if (out.path == Path::Tensor) out.issue_cycles = uint8_t(use.cycles / 2 * uint32_t(machine.tensor_issue));
-        out.bank_conflicts = uint8_t(bank_conflicts(in, has_previous ? &previous : nullptr) *
-                                     int(machine.bank_conflict_cycles));
+        out.bank_conflicts =
+            uint8_t(bank_conflicts(in, has_previous ? &previous : nullptr) * int(machine.bank_conflict_cycles));
         out.past_l1 = has(in, "GPU") || has(in, "SYS") ? has(in, "STRONG") : false;
         out.local = in.opcode == "LDL" || in.opcode == "STL";
         out.arrives_only = in.opcode == "BAR" && has(in, "ARV");

@@ -73,8 +73,10 @@ void put_utilisation(Json& json, const Estimate& estimate, const Machine& machin
     for (int p = 0; p < kPipes - 1; ++p)
         json.put(pipe_name(Pipe(p)), sm.busy[size_t(p)] / (pipe_capacity(Pipe(p)) * cycles));
     json.put("l2", sm.memory.l2_busy / cycles);
-    const double per_cycle = std::min(machine.l2_port_bytes, machine.dram_gbps * 1000 / estimate.clock_mhz / estimate.busy_sms);
-    json.put("dram", (sm.memory.dram_read_bytes + machine.dram_write_cost * sm.memory.dram_write_bytes) / per_cycle / cycles);
+    const double per_cycle =
+        std::min(machine.l2_port_bytes, machine.dram_gbps * 1000 / estimate.clock_mhz / estimate.busy_sms);
+    json.put("dram",
+             (sm.memory.dram_read_bytes + machine.dram_write_cost * sm.memory.dram_write_bytes) / per_cycle / cycles);
     json.close('}');
 }
 
@@ -181,7 +183,12 @@ std::string table_to_json() {
     Json json;
     json.open('[');
     for (const auto& row : parameters())
-        json.open('{').put("name", row.name).put("value", row.value).put("unit", row.unit).put("source", row.source).close('}');
+        json.open('{')
+            .put("name", row.name)
+            .put("value", row.value)
+            .put("unit", row.unit)
+            .put("source", row.source)
+            .close('}');
     return json.close(']').text;
 }
 

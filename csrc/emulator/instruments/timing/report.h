@@ -19,13 +19,12 @@ struct LaunchReport {
     L2Reuse reuse;
     std::vector<std::string> texts;
     std::vector<std::string> sources;  // "file:line" of an instruction, or empty
-    std::vector<Estimate> estimates;  // by clock, the first with all details
-    double seconds = 0;               // that the model took; not part of what repeats exactly
+    std::vector<Estimate> estimates;   // by clock, the first with all details
+    double seconds = 0;                // that the model took; not part of what repeats exactly
 };
 
 std::string to_json(const LaunchReport& launch, const Machine& machine);
-std::string machine_to_json(const Machine& machine, const std::string& board,
-                            const std::vector<std::string>& changed);
+std::string machine_to_json(const Machine& machine, const std::string& board, const std::vector<std::string>& changed);
 /// The table with its sources.
 std::string table_to_json();
 

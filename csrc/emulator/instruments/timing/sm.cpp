@@ -331,8 +331,7 @@ class Sm {
             case Path::Tensor:
                 use_pipe(sub_core, operation);
                 finish(machine_.tensor_latency, Stall::TensorScoreboard);
-                done.result_for_tensor =
-                    now_ + whole(machine_.tensor_chain_latency) + operation.issue_cycles - 2;
+                done.result_for_tensor = now_ + whole(machine_.tensor_chain_latency) + operation.issue_cycles - 2;
                 return false;
             case Path::Double:
                 use_pipe(sub_core, operation);
@@ -389,8 +388,8 @@ class Sm {
         warp.word += 1 + size_t(lines);
         int sectors = 0;
         for (int i = 1; i <= lines; ++i) sectors += __builtin_popcount(unsigned(words[i] & 15));
-        const int64_t wavefronts = std::max<int64_t>(
-            1, std::max(whole(lines / machine_.l1_tags), int64_t(sectors + 3) / 4));
+        const int64_t wavefronts =
+            std::max<int64_t>(1, std::max(whole(lines / machine_.l1_tags), int64_t(sectors + 3) / 4));
         int64_t free = port_free_;
         if (operation.path != Path::GlobalLoad) free = std::max(free, whole(memory_.store_gate(double(now_))));
         const int64_t start = sub_core.lg.pass(now_, machine_.mio_spacing, free);
@@ -410,8 +409,7 @@ class Sm {
             else
                 last = std::max(last, memory_.atomic(at, pc, line));
         }
-        bucket_now().dram_bytes +=
-            memory_.counters().dram_read_bytes + memory_.counters().dram_write_bytes - before;
+        bucket_now().dram_bytes += memory_.counters().dram_read_bytes + memory_.counters().dram_write_bytes - before;
         done.result = done.result_for_tensor = whole(last);
         done.operands = start + whole(machine_.operands_read_cycles) + wavefronts - 1;
         done.stall = Stall::LongScoreboard;
@@ -447,8 +445,7 @@ class Sm {
             if (warp->at_end()) continue;
             auto& stalls = result_.instructions[warp->pc() ? warp->pc() - 1 : 0].stalls;
             stalls[size_t(Stall::Barrier)] += double(now_ - warp->arrived);
-            schedule(sub_cores_[size_t(warp->sub_core)], *warp, now_ + whole(machine_.barrier_latency),
-                     Stall::Barrier);
+            schedule(sub_cores_[size_t(warp->sub_core)], *warp, now_ + whole(machine_.barrier_latency), Stall::Barrier);
         }
     }
 
@@ -496,9 +493,9 @@ class Sm {
 
 const char* stall_name(Stall stall) {
     static constexpr const char* names[kStalls] = {
-        "selected",     "wait",        "long_scoreboard", "short_scoreboard", "tensor_scoreboard",
-        "math_pipe_throttle", "mio_throttle", "lg_throttle", "barrier", "membar",
-        "branch_resolve", "no_instruction", "dispatch_stall", "not_selected"};
+        "selected",           "wait",           "long_scoreboard", "short_scoreboard", "tensor_scoreboard",
+        "math_pipe_throttle", "mio_throttle",   "lg_throttle",     "barrier",          "membar",
+        "branch_resolve",     "no_instruction", "dispatch_stall",  "not_selected"};
     return names[int(stall)];
 }
 

@@ -15,10 +15,10 @@ namespace sm70emu::timing {
 /// What a warp does with a cycle, by the names of Nsight Compute.
 enum class Stall : uint8_t {
     Selected,
-    Wait,             // a fixed latency, by the compiler's stall count
-    LongScoreboard,   // global or stack memory
-    ShortScoreboard,  // shared memory, shuffles, XU, constants
-    TensorScoreboard, // HMMA; Nsight Compute counts it as short scoreboard
+    Wait,              // a fixed latency, by the compiler's stall count
+    LongScoreboard,    // global or stack memory
+    ShortScoreboard,   // shared memory, shuffles, XU, constants
+    TensorScoreboard,  // HMMA; Nsight Compute counts it as short scoreboard
     MathPipeThrottle,
     MioThrottle,
     LgThrottle,
@@ -39,7 +39,7 @@ struct InstructionCounters {
 
 /// Activity of the SM over time.
 struct Bucket {
-    double issued = 0;  // warp instructions
+    double issued = 0;                  // warp instructions
     std::array<double, kPipes> busy{};  // pipe cycles, all sub-cores; the LSU's are the port's wavefronts
     double dram_bytes = 0;
     double warps = 0;  // resident, times cycles
@@ -70,8 +70,8 @@ struct SmRun {
     std::vector<const BlockTrace*> blocks;  // in the order in which they start
     uint32_t residency = 1;                 // blocks at a time
     double l1_bytes = 0;
-    double sharing = 1;          // SMs that are busy
-    uint64_t instructions = 0;   // stop after so many; 0: never
+    double sharing = 1;         // SMs that are busy
+    uint64_t instructions = 0;  // stop after so many; 0: never
 };
 
 SmResult run_sm(const SmRun& run, const Program& program, const Machine& machine, const L2Reuse& reuse);

@@ -126,8 +126,8 @@ class Timing : public Instrument {
         for (const double clock : settings_.clocks) {
             Machine machine = settings_.machine;
             machine.clock_mhz = clock;
-            launch_.estimates.push_back(compose(launch_.shape, captured_.blocks, program_, machine, launch_.reuse,
-                                                settings_.instructions));
+            launch_.estimates.push_back(
+                compose(launch_.shape, captured_.blocks, program_, machine, launch_.reuse, settings_.instructions));
         }
         captured_.blocks.clear();
         launch_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
