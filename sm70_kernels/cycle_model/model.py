@@ -49,7 +49,7 @@ class KernelEstimate:
     warp_cycles: dict[str, float]
     """What the warps of that SM did with their cycles, by Nsight Compute's names."""
     error: float
-    """Relative, from sampling and extrapolation alone. The model's own error comes on top."""
+    """Relative, from sampling, extrapolation and how blocks fall into step. The model's own error comes on top."""
     details: dict[str, Any]
     """The launch's whole report: SASS lines, timeline, hit rates, what was simulated."""
 
@@ -118,7 +118,7 @@ class Estimate:
 
     @property
     def error(self) -> float:
-        """Relative, from sampling and extrapolation: the launches' errors weighted with their times."""
+        """Relative, as of :class:`KernelEstimate`: the launches' errors weighted with their times."""
         return sum(kernel.error * kernel.ms for kernel in self.kernels) / self.ms
 
 
@@ -141,7 +141,7 @@ def _kernel(launch: dict[str, Any], machine: dict[str, Any]) -> KernelEstimate:
         roof_ms=max(dram_ms, launch["tensor_flops"] / tensor_peak * 1e3),
         utilisation=launch["utilisation"],
         warp_cycles=launch["warp_cycles"],
-        error=launch["extrapolation_error"] + launch["sampling_error"],
+        error=launch["extrapolation_error"] + launch["sampling_error"] + launch["phase_error"],
         details=launch,
     )
 

@@ -14,8 +14,8 @@ uint64_t stack_line(const Core& core, uint64_t word) {
 
 class Capture : public Watcher {
  public:
-    Capture(const CapturePlan& plan, const Program& program, Captured& captured)
-        : plan_(plan), program_(program), captured_(captured) {}
+    Capture(const CapturePlan& plan, const Program& program, const AddressMap& addresses, Captured& captured)
+        : plan_(plan), program_(program), place_(addresses), captured_(captured) {}
     ~Capture() override { hand_in_head(); }
 
     void begin_block(Core& core) override {
@@ -97,7 +97,9 @@ class Capture : public Watcher {
             uint32_t global = 0;  // generic addresses may mean shared memory or the stack: taken as one line each
             for (uint32_t rest = exec; rest; rest &= rest - 1) {
                 const int lane = __builtin_ctz(rest);
-                if (addresses.at[lane] - kSharedWindow >= 2 * kSharedWindow) global |= 1u << lane;
+                if (addresses.at[lane] - kSharedWindow < 2 * kSharedWindow) continue;
+                global |= 1u << lane;
+                addresses.at[lane] = place_(addresses.at[lane]);
             }
             count = global_lines(addresses.at, global, in.width, lines);
         }
@@ -131,6 +133,7 @@ class Capture : public Watcher {
 
     const CapturePlan& plan_;
     const Program& program_;
+    const AddressMap place_;
     Captured& captured_;
     bool whole_ = false, head_ = false;
     const Block* live_ = nullptr;
@@ -158,8 +161,9 @@ void Captured::sort() {
     std::sort(heads.begin(), heads.end(), by_block);
 }
 
-std::unique_ptr<Watcher> make_capture(const CapturePlan& plan, const Program& program, Captured& captured) {
-    return std::make_unique<Capture>(plan, program, captured);
+std::unique_ptr<Watcher> make_capture(const CapturePlan& plan, const Program& program, const AddressMap& addresses,
+                                      Captured& captured) {
+    return std::make_unique<Capture>(plan, program, addresses, captured);
 }
 
 }  // namespace sm70emu::timing

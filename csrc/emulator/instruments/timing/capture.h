@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "../instrument.h"
+#include "address_map.h"
 #include "program.h"
 #include "trace.h"
 
@@ -38,6 +39,7 @@ struct Captured {
     void sort();
 };
 
-std::unique_ptr<Watcher> make_capture(const CapturePlan& plan, const Program& program, Captured& captured);
+std::unique_ptr<Watcher> make_capture(const CapturePlan& plan, const Program& program, const AddressMap& addresses,
+                                      Captured& captured);
 
 }  // namespace sm70emu::timing

@@ -35,8 +35,8 @@ struct Estimate {
     double simulated_share = 1;  // of its instructions; the rest at the rate of the second half
     double busy_sms = 1;
     double balance = 1;  // all blocks scheduled as they come, against this SM's own list
-    double extrapolation_error = 0, sampling_error = 0;  // relative
-    double instructions = 0;                             // warp instructions of the launch
+    double extrapolation_error = 0, sampling_error = 0, phase_error = 0;  // relative
+    double instructions = 0;                                              // warp instructions of the launch
     double dram_read_bytes = 0, dram_write_bytes = 0, tensor_flops = 0;
 };
 

@@ -157,6 +157,7 @@ std::string to_json(const LaunchReport& launch, const Machine& machine) {
     json.put("simulated_share", first.simulated_share);
     json.put("simulated_instructions", double(first.sm.issued));
     json.put("extrapolation_error", first.extrapolation_error).put("sampling_error", first.sampling_error);
+    json.put("phase_error", first.phase_error);
     json.key("estimates").open('[');
     for (const auto& estimate : launch.estimates) {
         json.open('{').put("clock_mhz", estimate.clock_mhz).put("cycles", estimate.cycles).put("ms", estimate.ms);

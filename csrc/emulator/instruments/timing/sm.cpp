@@ -63,7 +63,8 @@ class Sm {
 
     SmResult simulate() {
         for (uint32_t i = 0; i < run_.residency && next_block_ < run_.blocks.size(); ++i)
-            start_block(whole(machine_.block_start_cycles + i * run_.sharing * machine_.dispatch_cycles));
+            start_block(
+                whole(machine_.block_start_cycles + i * (run_.sharing * machine_.dispatch_cycles + run_.start_gap)));
         while (!stopped_) {
             int64_t now = kNever;
             for (const auto& sub_core : sub_cores_) now = std::min(now, sub_core.wake);

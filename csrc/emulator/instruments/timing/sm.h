@@ -70,6 +70,7 @@ struct SmRun {
     std::vector<const BlockTrace*> blocks;  // in the order in which they start
     uint32_t residency = 1;                 // blocks at a time
     double l1_bytes = 0;
+    double start_gap = 0;       // cycles between the starts of the first blocks, beside their dispatch
     double sharing = 1;         // SMs that are busy
     uint64_t instructions = 0;  // stop after so many; 0: never
 };

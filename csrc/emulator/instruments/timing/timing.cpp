@@ -19,8 +19,7 @@ struct Settings {
     std::vector<std::string> changed;
     std::vector<double> clocks;
     CaptureLimits capture;
-    uint64_t instructions = 6'000'000;  // simulated of an SM, a clock
-    bool details = true;
+    uint64_t instructions = 2'000'000;  // simulated of an SM, a clock and a start
 };
 
 double number(const std::string& key, const std::string& text) {
@@ -96,6 +95,9 @@ class Timing : public Instrument {
         launch_.shape.shared_bytes = state.static_shared_bytes + state.dynamic_shared_bytes;
         launch_.occupied = occupancy(launch_.shape, settings_.machine);
         program_ = make_program(kernel, settings_.machine);
+        std::vector<GlobalBuffer> buffers = request.buffers;
+        buffers.insert(buffers.end(), kernel.globals->begin(), kernel.globals->end());
+        addresses_ = AddressMap(buffers);
         captured_.blocks.clear();
         captured_.heads.clear();
         const uint64_t concurrent = uint64_t(settings_.machine.sms) * launch_.occupied.blocks;
@@ -112,7 +114,7 @@ class Timing : public Instrument {
         return {wanted.begin(), wanted.end()};
     }
 
-    std::unique_ptr<Watcher> watch() override { return make_capture(plan_, program_, captured_); }
+    std::unique_ptr<Watcher> watch() override { return make_capture(plan_, program_, addresses_, captured_); }
 
     void end_launch(const std::string& error) override {
         if (!error.empty() || captured_.blocks.empty()) return;
@@ -150,6 +152,7 @@ class Timing : public Instrument {
     LaunchReport launch_;
     Program program_;
     CapturePlan plan_;
+    AddressMap addresses_;
     Captured captured_;
     std::vector<std::string> reports_;
 };
