@@ -19,7 +19,17 @@ from torch import Tensor
 
 from sm70_kernels import reference
 from sm70_kernels._arguments import FORMATS
-from sm70_kernels.bench import Arms, RowIdentity, RowSamples, capture, measure_against_copy, replay, replay_timer
+from sm70_kernels.bench import (
+    Arms,
+    EstimatedRow,
+    RowIdentity,
+    RowSamples,
+    capture,
+    estimate_row,
+    measure_against_copy,
+    replay,
+    replay_timer,
+)
 from sm70_kernels.bench.rows import row_facts
 from sm70_kernels.ops import kv_cache
 
@@ -254,6 +264,31 @@ def make_job(row: Row, device: torch.device, seed: int = 0) -> Job:
     return make(row, device, seed)
 
 
+def estimated_call(row: Row) -> Callable[[], None]:
+    """The row's launch on CPU tensors of no particular values, for the cycle model: only tables and slots matter."""
+    generator = torch.Generator().manual_seed(0)
+    pages, table = page_tables(row, generator)
+    dtype = torch.float16 if row.format == "fp16" else torch.uint8
+    caches = torch.empty((pages, 2, row.page, KV_HEADS, HEAD_DIM), dtype=dtype).unbind(1)
+    scales = SCALES[row.scale]
+    if row.function == "gather":
+        lengths = torch.tensor(row.lengths, dtype=torch.int32)
+        shape = (len(row.lengths), padded(max(row.lengths)), KV_HEADS, HEAD_DIM)
+        k_out, v_out = (torch.empty(shape, dtype=torch.float16) for _ in range(2))
+        gather = kv_cache.gather_paged_kv
+        return lambda: gather(*caches, table, lengths, *scales, kv_format=row.format, k_out=k_out, v_out=v_out) and None
+    (length,) = row.lengths
+    tokens = torch.arange(length)
+    slots = table[0].to(torch.int64)[tokens // row.page] * row.page + tokens % row.page
+    k, v = (torch.empty((length, KV_HEADS, HEAD_DIM), dtype=torch.float16) for _ in range(2))
+    return lambda: kv_cache.write_paged_kv(k, v, *caches, slots, *scales, kv_format=row.format)
+
+
+def estimates() -> dict[str, Callable[[], Callable[[], None]]]:
+    """Rows by name, for ``sm70-kernels estimate benchmarks/bench_kv_cache.py:ROW``."""
+    return {name: partial(estimated_call, row) for name, row in (GATHER_ROWS | WRITE_ROWS).items()}
+
+
 def merge_accuracy(results: list[dict[str, Any]]) -> dict[str, Any]:
     """The worst of several sets of buffers."""
     worst: dict[str, Callable[..., Any]] = {"exact": min, "finite": min, "sampled_tokens": sum}
@@ -334,3 +369,17 @@ def test_gather(measured: Any, arm: str, benchmark: Any, record_row: Any) -> Non
 def test_write(measured: Any, arm: str, benchmark: Any, record_row: Any) -> None:
     """``write_paged_kv`` against ``torch.Tensor.copy_``."""
     report(measured, arm, benchmark, record_row)
+
+
+@pytest.mark.benchmark(timer=replay_timer)
+@pytest.mark.parametrize("row", (GATHER_ROWS | WRITE_ROWS).values(), ids=lambda row: row.name)
+def test_estimate(row: Row, record_estimate: Any) -> None:
+    """The same rows by the cycle model, where no GPU measures them."""
+    about = EstimatedRow(
+        row=row.name,
+        operator="kv_cache",
+        function=f"{row.function}_paged_kv",
+        bytes_moved=row.bytes_moved,
+        facts=row.facts,
+    )
+    record_estimate(estimate_row(about, estimated_call(row))[1])
