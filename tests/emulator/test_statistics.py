@@ -242,7 +242,7 @@ def test_counts_by_opcode_and_pipe(compiled):
         for _ in range(3):
             done = program.run("saxpy", 2, 32, np.float32(2), x, y, outputs=(2,), instruments=instruments.handle)
         found = read_report(instruments.report("statistics"))["saxpy"]
-    assert (found.launches, found.blocks, found.warps) == (3, 6, 6)
+    assert (found.launches, found.blocks, found.warps, found.shapes) == (3, 6, 6, [(32, 0, 3)])
     assert found.issued == 3 * done["warp_instructions"] == 6 * 11
     by_opcode = {opcode: tally.warps // 6 for opcode, tally in found.by_opcode().items()}
     # MOV R1; SHFL; S2R; MOV; IMAD.WIDE twice; LDG twice; FFMA; STG; EXIT
