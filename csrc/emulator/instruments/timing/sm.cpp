@@ -261,15 +261,11 @@ class Sm {
         const uint32_t line = pc / kInstructionLine;
         if (line != warp.line) {
             warp.line = line;
-            CacheLine* cached = sub_core.instructions.find(line);
-            if (cached && !cached->sectors) {
-                cached->sectors = 1;
-                sub_core.fetch_free = std::max(sub_core.fetch_free, double(now_)) + machine_.instruction_fetch_cycles;
-                const int64_t fetched = whole(sub_core.fetch_free);
-                if (fetched > earliest) {
-                    stalls[size_t(Stall::NoInstruction)] += double(fetched - earliest);
-                    earliest = fetched;
-                }
+            const int64_t fetched = fetch(sub_core, line);
+            fetch(sub_core, line + 1);  // the prefetcher runs ahead of a warp
+            if (fetched > earliest) {
+                stalls[size_t(Stall::NoInstruction)] += double(fetched - earliest);
+                earliest = fetched;
             }
         }
         int64_t clear = earliest;
@@ -293,6 +289,17 @@ class Sm {
         if (clear > earliest) stalls[size_t(stall)] += double(clear - earliest);
         warp.earliest = clear;
         sub_core.wake = std::min(sub_core.wake, clear);
+    }
+
+    /// When a line of instructions is in the sub-core's cache.
+    int64_t fetch(SubCore& sub_core, uint32_t line) const {
+        CacheLine* cached = sub_core.instructions.find(line);
+        if (!cached->sectors) {
+            cached->sectors = 1;
+            sub_core.fetch_free = std::max(sub_core.fetch_free, double(now_)) + machine_.instruction_fetch_cycles;
+            cached->ready = sub_core.fetch_free;
+        }
+        return whole(cached->ready);
     }
 
     // --- execution
