@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "../error.h"
+#include "check/check.h"
 #include "execution_counts.h"
 
 namespace sm70emu {
@@ -15,6 +16,7 @@ struct Entry {
 
 // One line for each instrument.
 constexpr Entry kEntries[] = {
+    {"check", make_check},
     {"execution_counts", make_execution_counts},
 };
 
