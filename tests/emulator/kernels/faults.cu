@@ -212,7 +212,7 @@ extern "C" __global__ void blocks_good(int* d) {
     d[blockIdx.x * blockDim.x + threadIdx.x] = blockIdx.x;
 }
 extern "C" __global__ void blocks_bytes_bad(char* d) {
-    d[threadIdx.x + blockIdx.x] = 1;
+    d[threadIdx.x + blockIdx.x] = blockIdx.x + 1;
 }
 extern "C" __global__ void blocks_bytes_good(char* d) {
     d[2 * threadIdx.x + blockIdx.x] = 1;

@@ -1,5 +1,8 @@
 #include "global_races.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "../../error.h"
 
 namespace sm70emu::check {
@@ -68,7 +71,22 @@ GlobalRaces::Word* GlobalRaceWatch::page(uint64_t address) {
     return entry.words;
 }
 
-int GlobalRaceWatch::store(const uint64_t* addresses, uint32_t lanes, uint32_t width, uint64_t& other) {
+namespace {
+
+/// Whether the bytes that a lane stores are there already: then the order of the writers shows in nothing.
+bool changes_nothing(const Core& core, uint64_t address, uint32_t width, const uint32_t* values, int lane) {
+    if (!core.launch->memory.find(address, width, true)) return false;
+    for (uint32_t at = 0; at < width; at += 4)
+        if (std::memcmp(reinterpret_cast<const void*>(address + at), values + at / 4 * kLanes + lane,
+                        std::min(width, 4u)) != 0)
+            return false;
+    return true;
+}
+
+}  // namespace
+
+int GlobalRaceWatch::store(const Core& core, const uint64_t* addresses, uint32_t lanes, uint32_t width,
+                           const uint32_t* values, uint64_t& other) {
     int racing = -1;
     for (uint32_t rest = lanes; rest; rest &= rest - 1) {
         const int lane = __builtin_ctz(rest);
@@ -81,7 +99,7 @@ int GlobalRaceWatch::store(const uint64_t* addresses, uint32_t lanes, uint32_t w
         else
             for (uint32_t i = 0; i < width / 4; ++i)
                 if (const uint32_t before = races_.write_word(words[i], address + 4 * i, owner_)) found = before;
-        if (found && racing < 0 && !races_.met(found, owner_)) {
+        if (found && racing < 0 && !races_.met(found, owner_) && !changes_nothing(core, address, width, values, lane)) {
             racing = lane;
             other = found - 1;
         }

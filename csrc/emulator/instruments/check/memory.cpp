@@ -107,7 +107,7 @@ void CheckWatcher::check_races(Core& core, const Instruction& in, const Flow& fl
         uint64_t other = 0;
         int lane = -1;
         if (kind == Kind::Write)
-            lane = global_races_.store(access.addresses.at, access.global, in.width, other);
+            lane = global_races_.store(core, access.addresses.at, access.global, in.width, core.row(in.b), other);
         else
             global_races_.atomic();
         if (lane >= 0)
@@ -189,10 +189,7 @@ void CheckWatcher::load(Core& core, const Instruction& in, const Flow& flow, uin
     }
     warp_->clean_results(in, flow, exec);
     if (!any) return;
-    for (uint32_t word = 0; word < words; ++word) {
-        Row& d = warp_->registers[in.destination + word];
-        for (int part = 0; part < 4; ++part) d.words[part] |= result[word].words[part];
-    }
+    for (uint32_t word = 0; word < words; ++word) warp_->write(in.destination + word, exec, result[word]);
 }
 
 void CheckWatcher::store_global(Core& core, const Instruction& in, const Row* data, const Access& access,
@@ -286,10 +283,8 @@ void CheckWatcher::atomic(Core& core, const Instruction& in, const Flow& flow, u
         }
     }
     warp_->clean_results(in, flow, exec);
-    for (uint32_t word = 0; word < std::min<uint32_t>(flow.written, 2); ++word) {
-        Row& d = warp_->registers[in.destination + word];
-        for (int part = 0; part < 4; ++part) d.words[part] |= result[word].words[part];
-    }
+    for (uint32_t word = 0; word < std::min<uint32_t>(flow.written, 2); ++word)
+        warp_->write(in.destination + word, exec, result[word]);
 }
 
 }  // namespace sm70emu::check

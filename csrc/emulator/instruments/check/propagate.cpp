@@ -8,6 +8,7 @@ namespace {
 /// What one lane reads: of one kind, the bad bytes of each source word and whether the predicates are bad; values too.
 struct Sources {
     uint32_t a[2] = {}, b[2] = {}, c[2] = {};
+    uint32_t bits_a = 0, bits_b = 0, bits_c = 0;  // bad bits of the first words, for rules that go bit by bit
     bool p0 = false, p1 = false;
     uint32_t value_a = 0, value_b = 0, value_c = 0;
     bool value_p0 = false;
@@ -18,18 +19,23 @@ struct Sources {
 /// Of the same kind, what becomes of the result.
 struct Results {
     uint32_t words[2] = {};
+    uint32_t bits = 0;  // of the first word, by rules that go bit by bit
     bool predicate0 = false, predicate1 = false;
 };
 
 Results all_bad() {
-    return {{0xf, 0xf}, true, true};
+    return {{0xf, 0xf}, ~0u, true, true};
+}
+
+bool goes_by_bits(Rule rule) {
+    return rule == Rule::Logic || rule == Rule::Shift || rule == Rule::CopyA || rule == Rule::CopyC;
 }
 
 Results logic_rule(const Instruction& in, const Sources& s) {
-    const LogicBits bits = logic(in.immediate, {s.value_a, s.value_b, s.value_c},
-                                 {bits_of(s.a[0]), bits_of(s.b[0]), bits_of(s.c[0])});
+    const LogicBits bits =
+        logic(in.immediate, {s.value_a, s.value_b, s.value_c}, {s.bits_a, s.bits_b, s.bits_c});
     Results r;
-    r.words[0] = bytes_of(bits.bad);
+    r.bits = bits.bad;
     // The predicate: the result is not zero, or p0.
     const bool settled = bits.ones || (!s.p0 && s.value_p0);
     r.predicate0 = !settled && (bits.bad || s.p0);
@@ -41,14 +47,14 @@ Results shift_rule(const Flow& flow, const Sources& s) {
     if (s.b[0]) return all_bad();
     const uint32_t limit = flow.shift & kShift64 ? 64 : 32;
     const uint32_t amount = flow.shift & kShiftWraps ? s.value_b & (limit - 1) : s.value_b < limit ? s.value_b : limit;
-    const uint64_t wide = uint64_t(bits_of(s.c[0])) << 32 | bits_of(s.a[0]);
+    const uint64_t wide = uint64_t(s.bits_c) << 32 | s.bits_a;
     uint64_t moved = 0;
     if (flow.shift & kShiftRight && flow.shift & kShiftSigned)
         moved = uint64_t(int64_t(wide) >> (amount < 63 ? amount : 63));
     else if (amount < 64)
         moved = flow.shift & kShiftRight ? wide >> amount : wide << amount;
     Results r;
-    r.words[0] = bytes_of(uint32_t(flow.shift & kShiftHigh ? moved >> 32 : moved));
+    r.bits = uint32_t(flow.shift & kShiftHigh ? moved >> 32 : moved);
     return r;
 }
 
@@ -168,8 +174,8 @@ Results apply(const Instruction& in, const Flow& flow, const Sources& s) {
             return r;
         case Rule::Product: return product_rule(in, s);
         case Rule::WideProduct: return wide_product_rule(s);
-        case Rule::CopyA: r.words[0] = s.a[0]; return r;
-        case Rule::CopyC: r.words[0] = in.c.flip ? carried(s.c[0]) : s.c[0]; return r;
+        case Rule::CopyA: r.bits = s.bits_a; return r;
+        case Rule::CopyC: r.bits = in.c.flip ? bits_of(carried(s.c[0])) : s.bits_c; return r;
         case Rule::Logic: return logic_rule(in, s);
         case Rule::Choice: r.words[0] = s.p0 ? 0xf : s.value_p0 ? s.a[0] : s.b[0]; return r;
         case Rule::Shift: return shift_rule(flow, s);
@@ -194,7 +200,9 @@ void per_lane(WarpShadow& shadow, const Core& core, const Instruction& in, const
     const Row *a = shadow.row(in.a), *b = shadow.row(in.b), *c = shadow.row(in.c);
     const uint32_t *values_a = core.row(in.a), *values_b = core.row(in.b), *values_c = core.row(in.c);
     const uint32_t values_p0 = core.predicate(in.p0);
+    const bool by_bits = goes_by_bits(flow.rule);
     Row results[2];
+    PartialRow bits = {};
     uint32_t predicates[2][2] = {};
     for (uint32_t rest = exec; rest; rest &= rest - 1) {
         const int lane = __builtin_ctz(rest);
@@ -206,22 +214,27 @@ void per_lane(WarpShadow& shadow, const Core& core, const Instruction& in, const
             s.p0 = shadow.predicate(in.p0, kind) >> lane & 1;
             s.p1 = shadow.predicate(in.p1, kind) >> lane & 1;
             if (!s.any()) continue;
+            if (by_bits) {
+                s.bits_a = shadow.bits(in.a, lane, kind);
+                s.bits_b = shadow.bits(in.b, lane, kind);
+                s.bits_c = shadow.bits(in.c, lane, kind);
+            }
             s.value_a = values_a[lane];
             s.value_b = values_b[lane];
             s.value_c = values_c[lane];
             s.value_p0 = values_p0 >> lane & 1;
             const Results r = apply(in, flow, s);
+            bits.bits[kind != 0][lane] = r.bits;
             for (int word = 0; word < 2; ++word)
                 results[word][lane] = Shadow(results[word][lane] | r.words[word] << kind);
             predicates[kind != 0][0] |= uint32_t(r.predicate0) << lane;
             predicates[kind != 0][1] |= uint32_t(r.predicate1) << lane;
         }
     }
-    for (int word = 0; word < flow.written; ++word) {
-        Row& d = shadow.registers[in.destination + word];
-        clean_lanes(d, exec);
-        for (int part = 0; part < 4; ++part) d.words[part] |= results[word].words[part];
-    }
+    if (by_bits)
+        shadow.write_bits(in.destination, exec, bits);
+    else
+        for (int word = 0; word < flow.written; ++word) shadow.write(in.destination + uint32_t(word), exec, results[word]);
     for (const Kind kind : kKinds) {
         shadow.set_predicate(in.predicate0, kind, predicates[kind != 0][0], exec);
         shadow.set_predicate(in.predicate1, kind, predicates[kind != 0][1], exec);
@@ -229,6 +242,43 @@ void per_lane(WarpShadow& shadow, const Core& core, const Instruction& in, const
 }
 
 }  // namespace
+
+void WarpShadow::write_bits(uint32_t row, uint32_t exec, const PartialRow& value) {
+    Row bytes;
+    bool in_part = false;
+    for (uint32_t rest = exec; rest; rest &= rest - 1) {
+        const int lane = __builtin_ctz(rest);
+        for (const Kind kind : kKinds) {
+            const uint32_t bits = value.bits[kind != 0][lane], whole_bytes = bytes_of(bits);
+            bytes[lane] = Shadow(bytes[lane] | whole_bytes << kind);
+            in_part |= bits != bits_of(whole_bytes);
+        }
+    }
+    write(row, exec, bytes);
+    if (!in_part) return;
+    if (partial.empty()) partial.resize(registers.size());
+    PartialRow& exact = partial[row];
+    for (int lane = 0; lane < kLanes; ++lane)
+        for (const Kind kind : kKinds) {
+            if (lane_in(exec, lane))
+                exact.bits[kind != 0][lane] = value.bits[kind != 0][lane];
+            else if (!is_partial(row))
+                exact.bits[kind != 0][lane] = bits_of(of_kind(registers[row][lane], kind));
+        }
+    partial_rows[row / 64] |= uint64_t(1) << (row % 64);
+}
+
+void WarpShadow::forget_bits(uint32_t row, uint32_t exec) {
+    if (exec == kAllLanes) {
+        partial_rows[row / 64] &= ~(uint64_t(1) << (row % 64));
+        return;
+    }
+    for (uint32_t rest = exec; rest; rest &= rest - 1) {
+        const int lane = __builtin_ctz(rest);
+        for (const Kind kind : kKinds)
+            partial[row].bits[kind != 0][lane] = bits_of(of_kind(registers[row][lane], kind));
+    }
+}
 
 void propagate(WarpShadow& shadow, const Core& core, const Instruction& in, const Flow& flow, uint32_t exec) {
     switch (flow.rule) {

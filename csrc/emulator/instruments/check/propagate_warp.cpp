@@ -6,39 +6,40 @@
 namespace sm70emu::check {
 namespace {
 
-/// Of one kind, the same bytes in all executing lanes of the destination.
-void set_bytes(Row& row, uint32_t exec, Kind kind, uint32_t bytes) {
-    for (uint32_t rest = exec; rest; rest &= rest - 1) {
-        Shadow& shadow = row[__builtin_ctz(rest)];
-        shadow = Shadow((shadow & ~(0xf << kind)) | bytes << kind);
-    }
+/// Of both kinds, the same bytes in all executing lanes of the destination.
+void write_alike(WarpShadow& shadow, uint32_t row, uint32_t exec, const uint32_t (&bytes)[2]) {
+    Row value;
+    for (uint32_t rest = exec; rest; rest &= rest - 1) value[__builtin_ctz(rest)] = Shadow(bytes[0] | bytes[1] << 4);
+    shadow.write(row, exec, value);
 }
 
 }  // namespace
 
 void propagate_vote(WarpShadow& shadow, const Core& core, const Instruction& in, uint32_t exec) {
     const uint32_t votes = core.predicate(in.p0);
+    uint32_t bytes[2] = {};
     for (const Kind kind : kKinds) {
         const uint32_t bad = shadow.predicate(in.p0, kind) & exec, good = exec & ~bad;
-        uint32_t bytes = 0;
-        for (int i = 0; i < 4; ++i) bytes |= uint32_t((bad >> (8 * i) & 0xff) != 0) << i;
+        bytes[kind != 0] = bytes_of(bad);  // a bit of the result for each lane
         // One good vote may settle it.
         const bool some = votes & good, some_against = ~votes & good;
         const bool settled = in.mode == 0 ? some_against : in.mode == 1 ? some : some && some_against;
-        set_bytes(shadow.registers[in.destination], exec, kind, bytes);
         shadow.set_predicate(in.predicate0, kind, bad && !settled ? kAllLanes : 0, exec);
     }
+    write_alike(shadow, in.destination, exec, bytes);
 }
 
 void propagate_match(WarpShadow& shadow, const Instruction& in, const Flow& flow, uint32_t exec) {
     const Row* a = shadow.row(in.a);
+    uint32_t bytes[2] = {};
     for (const Kind kind : kKinds) {
         bool bad = false;
         for (uint32_t rest = exec; rest; rest &= rest - 1)
             for (int word = 0; word < flow.a; ++word) bad |= of_kind(a[word][__builtin_ctz(rest)], kind) != 0;
-        set_bytes(shadow.registers[in.destination], exec, kind, bad ? 0xf : 0);
+        bytes[kind != 0] = bad ? 0xf : 0;
         shadow.set_predicate(in.predicate0, kind, bad ? kAllLanes : 0, exec);
     }
+    write_alike(shadow, in.destination, exec, bytes);
 }
 
 void propagate_predicate_logic(WarpShadow& shadow, const Core& core, const Instruction& in, uint32_t exec) {
@@ -57,34 +58,30 @@ void propagate_predicate_logic(WarpShadow& shadow, const Core& core, const Instr
 }
 
 void propagate_to_predicates(WarpShadow& shadow, const Core& core, const Instruction& in, uint32_t exec) {
-    const Row *a = shadow.row(in.a), *mask = shadow.row(in.b);
+    const Row* mask = shadow.row(in.b);
     const uint32_t* selected = core.row(in.b);
     for (uint32_t rest = exec; rest; rest &= rest - 1) {
         const int lane = __builtin_ctz(rest);
         for (const Kind kind : kKinds) {
-            const bool bad = (of_kind(a[0][lane], kind) >> in.mode & 1) || of_kind(mask[0][lane], kind);
+            const uint32_t bad = of_kind(mask[0][lane], kind) ? ~0u : shadow.bits(in.a, lane, kind) >> (8 * in.mode);
             for (uint8_t p = 0; p < 7; ++p)
-                if (selected[lane] >> p & 1) shadow.set_predicate(p, kind, bad ? kAllLanes : 0, 1u << lane);
+                if (selected[lane] >> p & 1) shadow.set_predicate(p, kind, bad >> p & 1 ? kAllLanes : 0, 1u << lane);
         }
     }
 }
 
 void propagate_from_predicates(WarpShadow& shadow, const Core& core, const Instruction& in, uint32_t exec) {
-    const Row* a = shadow.row(in.a);
     const uint32_t* mask = core.row(in.b);
-    Row result;
+    PartialRow result = {};
     for (uint32_t rest = exec; rest; rest &= rest - 1) {
         const int lane = __builtin_ctz(rest);
         for (const Kind kind : kKinds) {
             uint32_t bits = 0;
             for (int p = 0; p < 7; ++p) bits |= ((kind ? shadow.tainted : shadow.undefined)[p] >> lane & 1) << p;
-            const uint32_t kept = bits_of(of_kind(a[0][lane], kind)) & ~mask[lane];
-            result[lane] = Shadow(result[lane] | bytes_of(kept | (bits & mask[lane])) << kind);
+            result.bits[kind != 0][lane] = (shadow.bits(in.a, lane, kind) & ~mask[lane]) | (bits & mask[lane]);
         }
     }
-    Row& d = shadow.registers[in.destination];
-    clean_lanes(d, exec);
-    for (int part = 0; part < 4; ++part) d.words[part] |= result.words[part];
+    shadow.write_bits(in.destination, exec, result);
 }
 
 /// A lane that reads from one that does not execute the instruction gets an undefined value.
@@ -116,9 +113,7 @@ void propagate_shuffle(WarpShadow& shadow, const Core& core, const Instruction& 
         }
         result[lane] = Shadow(value);
     }
-    Row& d = shadow.registers[in.destination];
-    clean_lanes(d, exec);
-    for (int part = 0; part < 4; ++part) d.words[part] |= result.words[part];
+    shadow.write(in.destination, exec, result);
     for (const Kind kind : kKinds) shadow.set_predicate(in.predicate0, kind, bad[kind != 0], exec);
 }
 
@@ -143,15 +138,10 @@ uint32_t bad_lines(const Row* rows, bool transposed, int quad_pair, Kind kind) {
 
 }  // namespace
 
-uint32_t propagate_tensor_core(WarpShadow& shadow, const Instruction& in) {
+void propagate_tensor_core(WarpShadow& shadow, const Instruction& in) {
     const Row *a = shadow.row(in.a), *b = shadow.row(in.b), *c = shadow.row(in.c);
     const bool d_half = in.mode & 4, c_half = in.mode & 8;
     const int step = in.width;
-    uint32_t undefined = 0;
-    for (int lane = 0; lane < kLanes; ++lane) {
-        const Shadow all = a[0][lane] | a[1][lane] | b[0][lane] | b[1][lane] | c[0][lane] | c[1][lane];
-        undefined |= uint32_t((all & kUndefined) != 0) << lane;
-    }
     Row result[2];
     for (const Kind kind : kKinds) {
         for (int q = 0; q < 4; ++q) {
@@ -174,8 +164,7 @@ uint32_t propagate_tensor_core(WarpShadow& shadow, const Instruction& in) {
             }
         }
     }
-    for (int word = 0; word < 2; ++word) shadow.registers[in.destination + word] = result[word];
-    return undefined;
+    for (uint32_t word = 0; word < 2; ++word) shadow.write(in.destination + word, kAllLanes, result[word]);
 }
 
 }  // namespace sm70emu::check

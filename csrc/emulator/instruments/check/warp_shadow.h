@@ -12,9 +12,18 @@
 namespace sm70emu::check {
 
 inline const Row kCleanRows[4] = {};
+constexpr int kMaxRows = kMaxRegisters + 4;  // with those that stand for RZ
+
+/// Exact bits of a register row of which some bytes are bad in part: compilers keep predicates in single bits of a
+/// register whose other bits nothing has written.
+struct PartialRow {
+    uint32_t bits[2][kLanes];  // by kind
+};
 
 struct WarpShadow {
     std::vector<Row> registers;
+    std::vector<PartialRow> partial;  // by register row; empty until there is one
+    uint64_t partial_rows[(kMaxRows + 63) / 64] = {};
     std::vector<Row> local;  // a row for each stack word
     uint32_t undefined[kPredicateSink + 1] = {};
     uint32_t tainted[kPredicateSink + 1] = {};
@@ -46,8 +55,28 @@ struct WarpShadow {
         return !executing;
     }
 
+    bool is_partial(uint32_t row) const { return partial_rows[row / 64] >> (row % 64) & 1; }
+    uint32_t bits(const Source& source, int lane, Kind kind) const {
+        if (source.space != 0) return 0;
+        return is_partial(source.row) ? partial[source.row].bits[kind != 0][lane]
+                                      : bits_of(of_kind(registers[source.row][lane], kind));
+    }
+    /// Every write to a row, other than one that cleans it, comes through here or write_bits().
+    void write(uint32_t row, uint32_t exec, const Row& value) {
+        Row& target = registers[row];
+        clean_lanes(target, exec);
+        for (int part = 0; part < 4; ++part) target.words[part] |= value.words[part];
+        if (is_partial(row)) forget_bits(row, exec);
+    }
+    void write_bits(uint32_t row, uint32_t exec, const PartialRow& value);
+    void forget_bits(uint32_t row, uint32_t exec);
+
     void clean_results(const Instruction& in, const Flow& flow, uint32_t exec) {
-        for (int word = 0; word < flow.written; ++word) clean_lanes(registers[in.destination + word], exec);
+        for (int word = 0; word < flow.written; ++word) {
+            const uint32_t row = in.destination + uint32_t(word);
+            clean_lanes(registers[row], exec);
+            if (is_partial(row)) forget_bits(row, exec);
+        }
         for (const uint8_t index : {in.predicate0, in.predicate1}) {
             undefined[index] &= ~exec;
             tainted[index] &= ~exec;
@@ -68,8 +97,7 @@ void propagate_to_predicates(WarpShadow& shadow, const Core& core, const Instruc
 void propagate_from_predicates(WarpShadow& shadow, const Core& core, const Instruction& in, uint32_t exec);
 void propagate_shuffle(WarpShadow& shadow, const Core& core, const Instruction& in, ShuffleMode mode, uint32_t exec);
 
-/// HMMA: an element of the result is bad if its row of A, its column of B or its addend is. Returns the lanes that hold
-/// an undefined operand.
-uint32_t propagate_tensor_core(WarpShadow& shadow, const Instruction& in);
+/// HMMA: an element of the result is bad if its row of A, its column of B or its addend is.
+void propagate_tensor_core(WarpShadow& shadow, const Instruction& in);
 
 }  // namespace sm70emu::check

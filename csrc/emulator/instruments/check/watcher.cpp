@@ -1,6 +1,7 @@
 #include "watcher.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "../../error.h"
 
@@ -38,6 +39,7 @@ void CheckWatcher::begin_block(Core& core) {
     }();
     for (auto& warp : warps_) {
         warp.registers.assign(core.launch->kernel->register_rows, undefined);
+        std::fill_n(warp.partial_rows, std::size(warp.partial_rows), uint64_t(0));
         warp.local.assign(block.local_bytes / 4, undefined);
         std::fill_n(warp.undefined, std::size(warp.undefined), 0u);
         std::fill_n(warp.tainted, std::size(warp.tainted), 0u);
@@ -122,8 +124,19 @@ void CheckWatcher::tensor_core(Core& core, const Instruction& in, const Flow& fl
         warp_->clean_results(in, flow, exec);
         return;
     }
-    const uint32_t undefined = propagate_tensor_core(*warp_, in);
-    if (undefined) report(core, __builtin_ctz(undefined), kUndefined, "enter a matrix product");
+    const char* name = "the addend";
+    uint32_t undefined = 0;
+    for (const auto& [source, called] : {std::pair(in.a, "the first factor"), std::pair(in.b, "the second factor"),
+                                         std::pair(in.c, "the addend")}) {
+        const Row* rows = warp_->row(source);
+        for (int lane = 0; lane < kLanes && !undefined; ++lane)
+            undefined |= uint32_t(((rows[0][lane] | rows[1][lane]) & kUndefined) != 0) << lane;
+        name = called;
+        if (undefined) break;
+    }
+    propagate_tensor_core(*warp_, in);
+    if (undefined)
+        report(core, __builtin_ctz(undefined), kUndefined, std::string("enter a matrix product as ") + name);
 }
 
 void CheckWatcher::before(Core& core, const Instruction& in, uint32_t exec) {
@@ -161,9 +174,12 @@ void CheckWatcher::before(Core& core, const Instruction& in, uint32_t exec) {
         // Whether the result was written is as bad as the guard.
         for (const Kind kind : kKinds) {
             const uint32_t lanes = warp_->predicate(in.guard, kind) & bad_guard;
-            for (uint32_t rest = lanes; rest; rest &= rest - 1)
-                for (int word = 0; word < flow.written; ++word)
-                    warp_->registers[in.destination + word][__builtin_ctz(rest)] |= Shadow(0xf << kind);
+            for (uint32_t word = 0; word < flow.written; ++word) {
+                Row value = warp_->registers[in.destination + word];
+                for (uint32_t rest = lanes; rest; rest &= rest - 1)
+                    value[__builtin_ctz(rest)] |= Shadow(0xf << kind);
+                warp_->write(in.destination + word, kAllLanes, value);
+            }
             warp_->set_predicate(in.predicate0, kind, kAllLanes, lanes);
             warp_->set_predicate(in.predicate1, kind, kAllLanes, lanes);
         }
