@@ -139,6 +139,7 @@ SharedRaces::Record* SharedRaces::split(uint32_t word) {
     if (!parts_[word]) {
         bytes_.emplace_back(4, records_[word]);
         parts_[word] = uint32_t(bytes_.size());
+        records_[word].write_stamp = ~0u;  // not below any floor: the way to its parts
     }
     return bytes_[parts_[word] - 1].data();
 }
@@ -204,13 +205,51 @@ uint32_t SharedRaces::check_write(Record& record, uint32_t lane, uint32_t word, 
     return race;
 }
 
+bool SharedRaces::same_value(const Store& store, const Record& record, uint32_t lane, uint64_t address,
+                             uint32_t size) const {
+    const auto value_at = [&](uint32_t of, uint64_t at) {
+        const uint64_t into = at - store.addresses[of];
+        return store.values[into / 4 * kLanes + of] >> (8 * (into & 3));
+    };
+    const uint32_t mask = size == 4 ? ~0u : 0xffu, value = value_at(lane, address);
+    uint32_t present = 0;
+    if (record.write_tick == tick_)  // by another lane of this very store, whose value is not in memory yet
+        present = value_at(lane_of(record.write_place), address);
+    else
+        std::memcpy(&present, store.shared + address, size);
+    return ((present ^ value) & mask) == 0;
+}
+
+/// A word, or those of its bytes that are accessed, whichever has records of its own.
+uint32_t SharedRaces::check(Access kind, const Store& store, uint32_t lane, uint64_t address, uint32_t width) {
+    const auto word = uint32_t(address / 4);
+    const bool in_parts = width < 4 || parts_[word];
+    Record* records = in_parts ? split(word) + (address & 3) : &records_[word];
+    const uint32_t count = in_parts ? std::min(width, 4u) : 1, size = in_parts ? 1 : 4;
+    uint32_t race = 0;
+    for (uint32_t i = 0; i < count; ++i) {
+        Record& record = records[i];
+        uint32_t other = 0;
+        if (kind == Access::Read) {
+            other = check_read(record, lane, word);
+        } else {
+            const bool recent = record.write_stamp >= floor_ || record.read_floor == floor_;
+            const bool same = kind == Access::Write && recent && same_value(store, record, lane, address + i, size);
+            other = check_write(record, lane, word, kind == Access::Atomic, same);
+        }
+        if (other) race = other;
+    }
+    return race;
+}
+
 int SharedRaces::access(const Core& core, Access kind, const uint64_t* addresses, uint32_t lanes, uint32_t width,
                         const uint32_t* values, std::string& what) {
     warp_ = core.warp->index;
     pc_ = core.pc;
     mine_ = &clocks_[warp_];
     ++tick_;
-    const uint32_t count = width < 4 ? 1 : width / 4;
+    const Store store{addresses, values, core.block->shared};
+    const uint32_t step = std::min(width, 4u), floor = floor_;
     const uint64_t bytes = core.block->shared_bytes;
     uint32_t race = 0;
     int racing_lane = -1;
@@ -218,48 +257,27 @@ int SharedRaces::access(const Core& core, Access kind, const uint64_t* addresses
         const int lane = __builtin_ctz(rest);
         const uint64_t address = addresses[lane];
         if (address + width > bytes || address & (width - 1)) continue;  // refused when it executes
-        const auto first = uint32_t(address / 4);
-        for (uint32_t i = 0; i < count; ++i) {
-            const uint32_t word = first + i;
-            const bool in_parts = width < 4 || parts_[word];
-            Record* record = in_parts ? split(word) : &records_[word];
-            const uint32_t begin = width < 4 ? uint32_t(address & 3) : 0, end = in_parts ? begin + std::min(width, 4u) : 1;
-            for (uint32_t part = in_parts ? begin : 0; part < end; ++part) {
-                Record& r = record[part];
-                uint32_t other = 0;
-                if (kind == Access::Read) {
-                    if (r.write_stamp < floor_ && r.read_stamp == mine_->stamps[lane])
-                        r.read_lanes |= 1u << lane;
-                    else
-                        other = check_read(r, uint32_t(lane), word);
-                } else {
-                    bool same = false;
-                    if (kind == Access::Write && (r.write_stamp >= floor_ || r.read_floor == floor_)) {
-                        // Writing what is there already changes nothing for anybody.
-                        const uint32_t shift = in_parts ? 8 * (part - begin) : 0, size = in_parts ? 1 : 4;
-                        const uint32_t value = values[i * kLanes + uint32_t(lane)] >> shift;
-                        if (r.write_tick == tick_) {
-                            // Another lane of this very store; its value is not in memory yet.
-                            const uint32_t rival = lane_of(r.write_place);
-                            for (uint32_t j = 0; j < count && !same; ++j) {
-                                const uint64_t at = addresses[rival] + 4 * j;
-                                if (at / 4 != word) continue;
-                                const uint32_t theirs =
-                                    values[j * kLanes + rival] >> (in_parts ? 8 * (part - (width < 4 ? at & 3 : 0)) : 0);
-                                same = size == 4 ? theirs == value : uint8_t(theirs) == uint8_t(value);
-                            }
-                        } else {
-                            uint32_t present = 0;
-                            std::memcpy(&present, core.block->shared + size_t(word) * 4 + (in_parts ? part : 0), size);
-                            same = size == 4 ? present == value : uint8_t(present) == uint8_t(value);
-                        }
-                    }
-                    other = check_write(r, uint32_t(lane), word, kind == Access::Atomic, same);
+        const uint32_t stamp = mine_->stamps[lane];
+        for (uint32_t at = 0; at < width; at += step) {
+            Record& record = records_[(address + at) / 4];
+            // Most often nothing was written since the last barrier, and this warp has read the word since it last met,
+            // or nobody has.
+            if (width >= 4 && record.write_stamp < floor) {
+                if (kind == Access::Read && record.read_stamp == stamp) {
+                    record.read_lanes |= 1u << lane;
+                    continue;
                 }
-                if (other && racing_lane < 0) {
-                    race = other;
-                    racing_lane = lane;
+                if (kind == Access::Write && record.read_floor != floor) {
+                    record.write_stamp = stamp;
+                    record.write_tick = tick_;
+                    record.write_place = place_of(pc_, warp_, uint32_t(lane), false);
+                    continue;
                 }
+            }
+            const uint32_t other = check(kind, store, uint32_t(lane), address + at, step);
+            if (other && racing_lane < 0) {
+                race = other;
+                racing_lane = lane;
             }
         }
     }

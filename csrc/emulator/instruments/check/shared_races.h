@@ -28,8 +28,7 @@ class SharedRaces {
     /// After a BAR or an exit: barriers may have let their threads go.
     void settle(const Block& block);
 
-    /// Before an access of executing lanes at `addresses`, of which the low 4 * words (or `width` < 4) bytes count.
-    /// `values`: rows of what is stored. Returns the first lane that races, or -1; `what` says with whom.
+    /// Before an access of `width` bytes by executing lanes. `values`: rows of what is stored. Returns the first lane that races, or -1; `what` says with whom.
     int access(const Core& core, Access kind, const uint64_t* addresses, uint32_t lanes, uint32_t width,
                const uint32_t* values, std::string& what);
 
@@ -61,14 +60,24 @@ class SharedRaces {
         uint32_t told[kLanes] = {};  // by warp, the largest stamp that the arrived know of
     };
 
+    /// What a store brings, by lane, and where it goes.
+    struct Store {
+        const uint64_t* addresses;
+        const uint32_t* values;  // rows
+        const uint8_t* shared;
+    };
+
     void restamp(WarpClock& clock, uint32_t lanes);
     bool ordered(uint32_t stamp, uint32_t warp, uint32_t lane, const WarpClock& mine, uint32_t my_warp,
                  uint32_t my_lane) const;
-    /// Checks and records one lane's access to one record; returns the other party's place, or 0.
+    /// Checks and records one lane's access to a word or part of it; returns the other party's place, or 0.
+    uint32_t check(Access kind, const Store& store, uint32_t lane, uint64_t address, uint32_t width);
     uint32_t check_read(Record& record, uint32_t lane, uint32_t word);
     uint32_t check_write(Record& record, uint32_t lane, uint32_t word, bool atomic, bool same_value);
     void note_read(Record& record, uint32_t lane, uint32_t word);
     Record* split(uint32_t word);
+    /// Writing what is there already changes nothing for anybody.
+    bool same_value(const Store& store, const Record& record, uint32_t lane, uint64_t address, uint32_t size) const;
 
     uint32_t counter_ = 0, floor_ = 0, tick_ = 0;
     uint32_t warp_ = 0, pc_ = 0;
