@@ -71,7 +71,8 @@ class SharedRaces {
     bool ordered(uint32_t stamp, uint32_t warp, uint32_t lane, const WarpClock& mine, uint32_t my_warp,
                  uint32_t my_lane) const;
     /// Checks and records one lane's access to a word or part of it; returns the other party's place, or 0.
-    uint32_t check(Access kind, const Store& store, uint32_t lane, uint64_t address, uint32_t width);
+    __attribute__((noinline)) uint32_t check(Access kind, const Store& store, uint32_t lane, uint64_t address,
+                                             uint32_t width);
     uint32_t check_read(Record& record, uint32_t lane, uint32_t word);
     uint32_t check_write(Record& record, uint32_t lane, uint32_t word, bool atomic, bool same_value);
     void note_read(Record& record, uint32_t lane, uint32_t word);
