@@ -164,6 +164,10 @@ extern "C" __global__ void bytes_good(const unsigned* a, unsigned* d) {
     d[threadIdx.x] = (v & 0xff) + (v << 24) + __byte_perm(v, 0x01020304, 0x7650);
 }
 
+extern "C" __global__ void copy(const unsigned* a, unsigned* d) {
+    d[threadIdx.x] = a[threadIdx.x];
+}
+
 extern "C" __global__ void address_bad(const int* a, int* d) {
     __shared__ int s[32];
     d[a[threadIdx.x & 1] + s[threadIdx.x]] = 1;
