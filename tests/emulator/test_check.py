@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,9 @@ import torch
 from sm70_kernels.checks import CHECKERS, Checks
 from sm70_kernels.instruments import InstrumentError
 
-from .toolchain import EmulatorError
+from .toolchain import EmulatorError, Program, listing_of, to_cubin, to_ptx
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "checkers.md"
 
 SEEDS = (0, 1, 2, 3)
 INPUT = np.arange(256, dtype=np.int32)
@@ -230,3 +233,25 @@ def test_marks_follow_any_strides():
         view.fill_(1)
         elements = base.flatten().nonzero().flatten().tolist()
         assert covered == {base.data_ptr() + 2 * e + i for e in elements for i in range(2)}
+
+
+def test_the_document_s_example(tmp_path):
+    (source,) = re.findall(r"```cuda\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    (printed,) = re.findall(r"```text\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    again = "        sum += tile[63 - threadIdx.x];\n"
+    assert again in source
+    x, sums = np.arange(256, dtype=np.int32), np.zeros(64, np.int32)
+    for name, text in (("bad", source), ("good", source.replace(again, again + "        __syncthreads();\n"))):
+        cubin = to_cubin(to_ptx(text), tmp_path, name)
+        program = Program.load(cubin, listing_of(cubin, tmp_path, name))
+        with Checks() as checks:
+            options: dict[str, Any] = {"outputs": (1,), "instruments": checks.instruments.handle}
+            if name == "good":
+                program.run("reversed_sums", 1, 64, x, sums, np.int32(4), **options)
+                assert np.array_equal(sums, x.reshape(4, 64).sum(0)[::-1])
+                continue
+            with pytest.raises(EmulatorError) as report:
+                program.run("reversed_sums", 1, 64, x, sums, np.int32(4), **options)
+            # A cubin that knows its source lines adds them: "(kernel.cu:9)" and ", kernel.cu:8]".
+            said = re.sub(r" \([^()]*\.cu:\d+\)|, [^, ]*\.cu:\d+(?=\])", "", str(report.value))
+            assert said == " ".join(printed.split())
