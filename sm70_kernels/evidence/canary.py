@@ -3,8 +3,8 @@
 A tool that misses it is blind, and its clean verdict on the operators is worth nothing. The exit code is 0 once the
 kernel was launched, also when the fault killed it: compute-sanitizer replaces only a successful program's exit code.
 
-``--emulated`` runs the kernel without a fault and those with one on the emulated V100, all checkers on, and says of each
-whether it was reported.
+``--emulated`` runs the kernel without a fault and those with one on the emulated V100, all checkers on, and says of
+each whether it was reported.
 """
 
 from __future__ import annotations

@@ -189,7 +189,9 @@ def _sweep(
     text, canary_text = (_scrubbed(folder, log) for log in logs)
     executed = seen.counts.executed if seen else 0
     reason = memcheck.judge_sweep(tool, exit_code, text, executed)
-    return _judged(tool.name, reason or memcheck.judge_canary(tool, canary_code, canary_text), seen, logs, "canary caught")
+    return _judged(
+        tool.name, reason or memcheck.judge_canary(tool, canary_code, canary_text), seen, logs, "canary caught"
+    )
 
 
 def _emulated_sweep(folder: RunFolder, options: Options) -> tuple[schema.Sweep, schema.Observation | None]:

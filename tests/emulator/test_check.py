@@ -101,9 +101,7 @@ def run(
     """A launch that stops at the first finding, with marks made before."""
     with Checks() as checks:
         mark(checks)
-        compiled("faults").run(
-            kernel, 1, 32, *arguments, outputs=outputs, instruments=checks.instruments.handle
-        )
+        compiled("faults").run(kernel, 1, 32, *arguments, outputs=outputs, instruments=checks.instruments.handle)
         assert checks.findings == []
 
 
@@ -123,7 +121,10 @@ def test_bytes_are_told_apart(compiled, kind):
         getattr(checks, kind)(upper)
 
     run(compiled, "bytes_good", mark, a.numpy(), d)
-    words = {"undefined": "uninitialised: bytes that nothing has written", "tainted": "taint: bytes that must not matter"}
+    words = {
+        "undefined": "uninitialised: bytes that nothing has written",
+        "tainted": "taint: bytes that must not matter",
+    }
     with pytest.raises(EmulatorError, match=words[kind]):
         run(compiled, "bytes_bad", mark, a.numpy(), d)
 
@@ -173,7 +174,7 @@ def test_scratch_may_hold_anything(compiled):
         compiled("faults").run("bytes_good", 1, 32, a.numpy(), scratch.numpy(), **options)
         checks.undefined(scratch)
         compiled("faults").run("copy", 1, 32, a.numpy(), scratch.numpy(), **options)
-        with pytest.raises(EmulatorError, match="uninitialised: .* are stored"):
+        with pytest.raises(EmulatorError, match=r"uninitialised: .* are stored"):
             compiled("faults").run("copy", 1, 32, scratch.numpy(), d.numpy(), **options)
 
 
@@ -213,11 +214,14 @@ def test_what_stops_a_launch_is_in_the_report_too(compiled, kernel, arguments, c
 
 
 def test_what_checks_refuse():
-    with pytest.raises(InstrumentError, match="checker 'luck', want some of uninitialised, taint, .*stack"):
+    with pytest.raises(InstrumentError, match=r"checker 'luck', want some of uninitialised, taint, .*stack"):
         Checks(("taint", "luck"))
     with pytest.raises(InstrumentError, match="findings '-1', want a whole number"):
         Checks(findings=-1)
-    with Checks() as checks, pytest.raises(InstrumentError, match="got 'holy', want undefined, tainted, clean or scratch"):
+    with (
+        Checks() as checks,
+        pytest.raises(InstrumentError, match="got 'holy', want undefined, tainted, clean or scratch"),
+    ):
         checks.instruments.mark("check", 4096, 16, "holy")
     with Checks() as checks, pytest.raises(ValueError, match="got a tensor on meta, want one on the CPU"):
         checks.tainted(torch.empty(3, device="meta"))
@@ -227,7 +231,14 @@ def test_marks_follow_any_strides():
     from sm70_kernels.checks import _runs
 
     base = torch.zeros(4, 6, 8, dtype=torch.float16)
-    for view in (base, base[1:, ::2], base.permute(2, 0, 1)[::3], base[..., 3:5].transpose(0, 1), base[:, 0], base[0, 0, 0]):
+    for view in (
+        base,
+        base[1:, ::2],
+        base.permute(2, 0, 1)[::3],
+        base[..., 3:5].transpose(0, 1),
+        base[:, 0],
+        base[0, 0, 0],
+    ):
         covered = {byte for address, size in _runs(view) for byte in range(address, address + size)}
         base.zero_()
         view.fill_(1)

@@ -261,8 +261,8 @@ def test_memcheck_without_a_gpu_runs_on_the_emulator(tree: Tree) -> None:
         "emulator: bounds, alignment, write permission, uninitialised, taint, shared race, barrier, global race, stack"
     )
     assert manifest.reason.startswith(
-        f"2 tests clean, 2 launches checked, 9 canaries caught ({checkers}); blocks that read what others write are not "
-        "checked by it, nor allocations that the launch does not name; compute-sanitizer did not run: "
+        f"2 tests clean, 2 launches checked, 9 canaries caught ({checkers}); blocks that read what others write are "
+        "not checked by it, nor allocations that the launch does not name; compute-sanitizer did not run: "
         "needs sm_70, found no GPU"
     )
     assert manifest.sanitizer == checkers

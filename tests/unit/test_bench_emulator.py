@@ -58,7 +58,15 @@ def test_the_table(module: ModuleType) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["integer", "single_precision", "load_global_32", "load_global_128", "load_shared", "tensor_core", "tile_shared_128"],
+    [
+        "integer",
+        "single_precision",
+        "load_global_32",
+        "load_global_128",
+        "load_shared",
+        "tensor_core",
+        "tile_shared_128",
+    ],
 )
 def test_inputs_are_as_large_as_the_kernels_read(module: ModuleType, name: str) -> None:
     (kernel,) = (kernel for kernel in module.CHECKED_KERNELS if kernel.name == name)

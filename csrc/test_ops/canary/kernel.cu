@@ -55,7 +55,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) canary_global_race(const 
 
 // The result depends on `in`, whose bytes must not matter: the caller's zeros add nothing, others would.
 extern "C" __global__ void __launch_bounds__(kThreads) canary_taint(const __grid_constant__ Params params) {
-    if (threadIdx.x < params.elements) params.out[threadIdx.x] = static_cast<int32_t>(threadIdx.x) + params.in[threadIdx.x];
+    if (threadIdx.x < params.elements)
+        params.out[threadIdx.x] = static_cast<int32_t>(threadIdx.x) + params.in[threadIdx.x];
 }
 
 // Recursive, so that a call has a frame of its own on the stack, which is gone when the pointer into it is used.

@@ -164,6 +164,23 @@ extern "C" __global__ void bytes_good(const unsigned* a, unsigned* d) {
     d[threadIdx.x] = (v & 0xff) + (v << 24) + __byte_perm(v, 0x01020304, 0x7650);
 }
 
+// Even results do not depend on the upper half of `a`, odd ones do.
+extern "C" __global__ void exact(const unsigned* a, const unsigned* b, unsigned* d) {
+    const unsigned x = *a, y = *b;
+    d[0] = x & 0xffff;
+    d[1] = x & 0x1ffff;
+    d[2] = x << 16;
+    d[3] = x << 15;
+    d[4] = __byte_perm(x, y, 0x7610);
+    d[5] = __byte_perm(x, y, 0x7621);
+    d[6] = x | 0xffff0000u;
+    d[7] = x | 0xfffe0000u;
+    d[8] = y & 1 ? (x & 0xff) * 3 : x << 24;
+    d[9] = __brev(x) & 0xff00;
+    d[10] = __funnelshift_l(y, x, 16) & 0xffff0000u;
+    d[11] = __funnelshift_l(y, x, 8) & 0xff000000u;
+}
+
 extern "C" __global__ void copy(const unsigned* a, unsigned* d) {
     d[threadIdx.x] = a[threadIdx.x];
 }

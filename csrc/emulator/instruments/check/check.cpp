@@ -41,11 +41,13 @@ Options parse(const std::string& text) {
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) {
         const size_t equals = line.find('=');
-        const std::string key = line.substr(0, equals), value = equals == std::string::npos ? "" : line.substr(equals + 1);
+        const std::string key = line.substr(0, equals),
+                          value = equals == std::string::npos ? "" : line.substr(equals + 1);
         if (key == "checkers") {
             options.enabled = parse_checkers(value);
         } else if (key == "findings") {
-            const bool digits = !value.empty() && value.size() < 10 && value.find_first_not_of("0123456789") == std::string::npos;
+            const bool digits =
+                !value.empty() && value.size() < 10 && value.find_first_not_of("0123456789") == std::string::npos;
             if (!digits) fail("check: findings '" + value + "', want a whole number");
             options.limit = std::stoull(value);
         } else {
@@ -73,7 +75,9 @@ class Check : public Instrument {
 
     void end_launch(const std::string& error) override { findings_.add_error(error); }
 
-    void mark(uint64_t address, uint64_t bytes, const std::string& what) override { shadow_.mark(address, bytes, what); }
+    void mark(uint64_t address, uint64_t bytes, const std::string& what) override {
+        shadow_.mark(address, bytes, what);
+    }
 
     std::string report() override {
         std::ostringstream json;

@@ -28,8 +28,10 @@ std::string quoted(const std::string& text) {
 
 /// Which of the checks that are always on an error comes from.
 const char* checker_of(const std::string& error) {
-    const std::pair<const char*, const char*> known[] = {
-        {"out of bounds", "bounds"}, {"is read-only", "permission"}, {"misaligned", "alignment"}, {"deadlock", "deadlock"}};
+    const std::pair<const char*, const char*> known[] = {{"out of bounds", "bounds"},
+                                                         {"is read-only", "permission"},
+                                                         {"misaligned", "alignment"},
+                                                         {"deadlock", "deadlock"}};
     for (const auto& [words, checker] : known)
         if (error.find(words) != std::string::npos) return checker;
     return "error";
@@ -59,9 +61,8 @@ void Findings::add(Core& core, Checker checker, int lane, const std::string& sen
         finding.address = place.address;
         finding.bytes = place.bytes;
         finding.what += ", " + finding.space + " address " + hex(place.address);
-        if (const GlobalBuffer* buffer = finding.space == "global"
-                                             ? core.launch->memory.find(place.address, place.bytes, false)
-                                             : nullptr) {
+        if (const GlobalBuffer* buffer =
+                finding.space == "global" ? core.launch->memory.find(place.address, place.bytes, false) : nullptr) {
             finding.buffer = buffer->name;
             finding.buffer_offset = place.address - buffer->address;
             finding.what += ": buffer '" + buffer->name + "' at its offset " + std::to_string(finding.buffer_offset);
@@ -102,9 +103,9 @@ std::string Findings::json() const {
         out << separator << "{\"checker\": " << quoted(f.checker) << ", \"kernel\": " << quoted(f.kernel)
             << ", \"what\": " << quoted(f.what) << ", \"count\": " << f.count;
         if (f.lane >= 0)
-            out << ", \"offset\": " << f.offset << ", \"sass\": " << quoted(f.sass) << ", \"source\": " << quoted(f.source)
-                << ", \"block\": [" << f.block[0] << ", " << f.block[1] << ", " << f.block[2]
-                << "], \"warp\": " << f.warp << ", \"lane\": " << f.lane;
+            out << ", \"offset\": " << f.offset << ", \"sass\": " << quoted(f.sass)
+                << ", \"source\": " << quoted(f.source) << ", \"block\": [" << f.block[0] << ", " << f.block[1] << ", "
+                << f.block[2] << "], \"warp\": " << f.warp << ", \"lane\": " << f.lane;
         if (!f.space.empty())
             out << ", \"space\": " << quoted(f.space) << ", \"address\": " << f.address << ", \"bytes\": " << f.bytes;
         if (!f.buffer.empty())

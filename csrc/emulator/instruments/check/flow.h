@@ -11,24 +11,24 @@
 namespace sm70emu::check {
 
 enum class Rule : uint8_t {
-    Decide,      // writes nothing: the sources decide where the kernel goes, or are not read
-    Fresh,       // a value that depends on no source
-    Whole,       // any bad byte makes every byte of the result bad
-    Sum,         // carries go upward from the lowest bad byte
-    Product,     // IMAD: as Sum; powers of two shift, zero cleans
-    WideProduct, // IMAD.WIDE
+    Decide,       // writes nothing: the sources decide where the kernel goes, or are not read
+    Fresh,        // a value that depends on no source
+    Whole,        // any bad byte makes every byte of the result bad
+    Sum,          // carries go upward from the lowest bad byte
+    Product,      // IMAD: as Sum; powers of two shift, zero cleans
+    WideProduct,  // IMAD.WIDE
     CopyA,
     CopyC,
-    Logic,       // LOP3, bit by bit
-    Choice,      // SEL, FSEL: the chosen source
-    Shift,       // SHF
-    ScaledSum,   // LEA
-    Permute,     // PRMT, byte by byte
-    Extend,      // SGXT
-    Reverse,     // BREV
-    Compare,     // a predicate, perhaps settled by the predicate it is combined with
-    Halves,      // packed half arithmetic
-    HalfToFloat, // HADD2.F32
+    Logic,        // LOP3, bit by bit
+    Choice,       // SEL, FSEL: the chosen source
+    Shift,        // SHF
+    ScaledSum,    // LEA
+    Permute,      // PRMT, byte by byte
+    Extend,       // SGXT
+    Reverse,      // BREV
+    Compare,      // a predicate, perhaps settled by the predicate it is combined with
+    Halves,       // packed half arithmetic
+    HalfToFloat,  // HADD2.F32
     HalfCompare,
     HalfSet,
     Convert,
@@ -62,12 +62,12 @@ struct Flow {
     bool exchanges = false;            // ATOM.EXCH: the new value is the operand
     uint8_t shift = 0;                 // ShiftMode bits of SHF
     ShuffleMode shuffle = ShuffleMode::Index;
-    uint8_t a = 0, b = 0, c = 0;       // words read of each source
-    uint8_t written = 0;               // words of the destination
-    uint8_t source_bytes = 0xf;        // of a conversion's source
-    uint8_t result_bytes = 0xf;        // of a conversion's result: what is not in it is zero
+    uint8_t a = 0, b = 0, c = 0;  // words read of each source
+    uint8_t written = 0;          // words of the destination
+    uint8_t source_bytes = 0xf;   // of a conversion's source
+    uint8_t result_bytes = 0xf;   // of a conversion's result: what is not in it is zero
     uint8_t row_count = 0;
-    uint16_t rows[6] = {};             // register rows read
+    uint16_t rows[6] = {};  // register rows read
 };
 
 /// One for each instruction of the kernel.

@@ -1,6 +1,6 @@
-// Blocks of one launch that write the same byte of global memory. The order of blocks is nobody's promise, so the result
-// depends on it, unless both write the same value, or write with atomics, or the blocks met in an atomic in between: the last block of a
-// reduction, which counts the others, may write what they wrote.
+// Blocks of one launch that write the same byte of global memory. Nobody promises an order of blocks, so the result
+// depends on chance, unless both write the same value, or write with atomics, or the blocks met in an atomic in
+// between: the last block of a reduction, which counts the others, may write what they wrote.
 #pragma once
 
 #include <atomic>
@@ -50,7 +50,8 @@ class GlobalRaceWatch {
  public:
     explicit GlobalRaceWatch(GlobalRaces& races) : races_(races) {}
     void begin_block(uint64_t linear);
-    /// Before a plain store of `values`' rows. Returns the first lane that writes what another block wrote, or -1; `other` is that block.
+    /// Before a plain store of `values`' rows. Returns the first lane that writes what another block wrote, or -1;
+    /// `other` is that block.
     int store(const Core& core, const uint64_t* addresses, uint32_t lanes, uint32_t width, const uint32_t* values,
               uint64_t& other);
     void atomic();

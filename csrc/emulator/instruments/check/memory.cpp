@@ -101,7 +101,8 @@ void CheckWatcher::check_races(Core& core, const Instruction& in, const Flow& fl
         const int lane = races_.access(core, kind, access.addresses.at, access.shared, in.width,
                                        kind == Kind::Write ? core.row(in.b) : nullptr, what);
         if (lane >= 0)
-            context_.findings.add(core, Checker::SharedRace, lane, what, {"shared", access.addresses.at[lane], in.width});
+            context_.findings.add(core, Checker::SharedRace, lane, what,
+                                  {"shared", access.addresses.at[lane], in.width});
     }
     if (access.global && kind != Kind::Read && context_.several_blocks && enabled_[Checker::GlobalRace]) {
         uint64_t other = 0;
@@ -242,7 +243,8 @@ void CheckWatcher::store(Core& core, const Instruction& in, const Flow& flow, ui
         if (!inside_local(core, address, width)) continue;
         Row* target = warp_->local.data() + address / 4;
         if (width < 4)
-            (*target)[lane] = Shadow(((*target)[lane] & ~covered(address, width)) | widened(data[0][lane], address, width));
+            (*target)[lane] =
+                Shadow(((*target)[lane] & ~covered(address, width)) | widened(data[0][lane], address, width));
         else
             for (uint32_t word = 0; word < words; ++word) target[word][lane] = data[word][lane];
     }
@@ -265,15 +267,17 @@ void CheckWatcher::atomic(Core& core, const Instruction& in, const Flow& flow, u
         if (in_shared && !inside_shared(core, address, in.width)) continue;
         Shadow mixed = 0;
         for (uint32_t word = 0; word < words; ++word) {
-            const Shadow old = in_shared ? shared_[address / 4 + word] : page ? page->at(address + 4 * word) : Shadow(0);
+            const Shadow old = in_shared ? shared_[address / 4 + word]
+                               : page    ? page->at(address + 4 * word)
+                                         : Shadow(0);
             result[word][lane] = old;
-            mixed |= data[word][lane] | (flow.c ? compared[word][lane] : Shadow(0)) | (flow.exchanges ? Shadow(0) : old);
+            mixed |=
+                data[word][lane] | (flow.c ? compared[word][lane] : Shadow(0)) | (flow.exchanges ? Shadow(0) : old);
         }
         // Where the new value is computed from several, all of its bytes are as bad as any.
         mixed = Shadow((mixed & kUndefined ? kUndefined : 0) | (mixed & kTainted ? kTainted : 0));
         const bool copies = in_shared || (mixed && context_.shadow.is_scratch(address, in.width));
-        if (mixed && !copies)
-            report(core, lane, mixed, "enter an atomic", {"global", address, in.width});
+        if (mixed && !copies) report(core, lane, mixed, "enter an atomic", {"global", address, in.width});
         for (uint32_t word = 0; word < words; ++word) {
             const Shadow value = !copies ? Shadow(0) : flow.exchanges ? data[word][lane] : mixed;
             if (in_shared)

@@ -32,8 +32,7 @@ bool goes_by_bits(Rule rule) {
 }
 
 Results logic_rule(const Instruction& in, const Sources& s) {
-    const LogicBits bits =
-        logic(in.immediate, {s.value_a, s.value_b, s.value_c}, {s.bits_a, s.bits_b, s.bits_c});
+    const LogicBits bits = logic(in.immediate, {s.value_a, s.value_b, s.value_c}, {s.bits_a, s.bits_b, s.bits_c});
     Results r;
     r.bits = bits.bad;
     // The predicate: the result is not zero, or p0.
@@ -234,7 +233,8 @@ void per_lane(WarpShadow& shadow, const Core& core, const Instruction& in, const
     if (by_bits)
         shadow.write_bits(in.destination, exec, bits);
     else
-        for (int word = 0; word < flow.written; ++word) shadow.write(in.destination + uint32_t(word), exec, results[word]);
+        for (int word = 0; word < flow.written; ++word)
+            shadow.write(in.destination + uint32_t(word), exec, results[word]);
     for (const Kind kind : kKinds) {
         shadow.set_predicate(in.predicate0, kind, predicates[kind != 0][0], exec);
         shadow.set_predicate(in.predicate1, kind, predicates[kind != 0][1], exec);

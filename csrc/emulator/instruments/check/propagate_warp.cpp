@@ -92,7 +92,8 @@ void propagate_shuffle(WarpShadow& shadow, const Core& core, const Instruction& 
     uint32_t bad[2] = {};
     for (uint32_t rest = exec; rest; rest &= rest - 1) {
         const int lane = __builtin_ctz(rest);
-        const int segment = int(limits[lane] >> 8 & 31), clamp = int(limits[lane] & 31), amount = int(amounts[lane] & 31);
+        const int segment = int(limits[lane] >> 8 & 31), clamp = int(limits[lane] & 31),
+                  amount = int(amounts[lane] & 31);
         const int first = lane & segment, last = first | (clamp & ~segment);
         int from = lane;
         bool valid = false;

@@ -57,8 +57,8 @@ inline uint32_t bits_of(uint32_t bytes) {
            (bytes & 8 ? 0xff000000u : 0);
 }
 inline uint32_t bytes_of(uint32_t bits) {
-    return uint32_t((bits & 0xffu) != 0) | uint32_t((bits & 0xff00u) != 0) << 1 | uint32_t((bits & 0xff0000u) != 0) << 2 |
-           uint32_t((bits & 0xff000000u) != 0) << 3;
+    return uint32_t((bits & 0xffu) != 0) | uint32_t((bits & 0xff00u) != 0) << 1 |
+           uint32_t((bits & 0xff0000u) != 0) << 2 | uint32_t((bits & 0xff000000u) != 0) << 3;
 }
 
 /// All bytes if any is flagged.

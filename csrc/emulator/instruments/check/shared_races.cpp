@@ -104,8 +104,7 @@ void SharedRaces::settle(const Block& block) {
         barrier.generation = block.barriers[index].generation;
         uint32_t waited = 0;
         for (const auto& arrival : barrier.arrivals)
-            if (arrival.waits)
-                waited += uint32_t(__builtin_popcount(arrival.lanes & block.warps[arrival.warp].live));
+            if (arrival.waits) waited += uint32_t(__builtin_popcount(arrival.lanes & block.warps[arrival.warp].live));
         if (waited == block.live_lanes) {
             floor_ = ++counter_;
             for (auto& clock : clocks_) restamp(clock, kAllLanes);
@@ -285,7 +284,10 @@ int SharedRaces::access(const Core& core, Access kind, const uint64_t* addresses
     const bool same_warp = warp_of(race) == warp_;
     const uint32_t pc = race & kLargestPc;
     what = "no " + std::string(same_warp ? "__syncwarp()" : "barrier") + " between this " +
-           (kind == Access::Read ? "read" : kind == Access::Write ? "write" : "atomic") + " and the access by ";
+           (kind == Access::Read    ? "read"
+            : kind == Access::Write ? "write"
+                                    : "atomic") +
+           " and the access by ";
     what += (same_warp ? "" : "warp " + std::to_string(warp_of(race)) + ", ") + "lane " + std::to_string(lane_of(race));
     what += pc < kLargestPc ? " at " + instruction_text(*core.launch->kernel, pc) : "";
     return racing_lane;

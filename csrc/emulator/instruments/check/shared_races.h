@@ -1,10 +1,10 @@
 // Races in shared memory: two threads access a byte, one of them writes, and nothing orders the two accesses.
 //
-// Time is counted in stamps. Each lane has one, which changes when the lane takes part in a synchronisation; stamps only
-// grow. Between warps a block barrier orders: one that all threads pass sets a floor, and accesses stamped below it are
-// over. A barrier for some of the threads tells each thread that waits the stamps of those that arrived (a vector
-// clock). Within a warp the lanes that take part in a __syncwarp(), a shuffle, a vote or a matrix product are ordered;
-// being executed together is not enough, as the compiler promises it to nobody.
+// Time is counted in stamps. Each lane has one, which changes when the lane takes part in a synchronisation; stamps
+// only grow. Between warps a block barrier orders: one that all threads pass sets a floor, and accesses stamped below
+// it are over. A barrier for some of the threads tells each thread that waits the stamps of those that arrived (a
+// vector clock). Within a warp the lanes that take part in a __syncwarp(), a shuffle, a vote or a matrix product are
+// ordered; being executed together is not enough, as the compiler promises it to nobody.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,8 @@ class SharedRaces {
     /// After a BAR or an exit: barriers may have let their threads go.
     void settle(const Block& block);
 
-    /// Before an access of `width` bytes by executing lanes. `values`: rows of what is stored. Returns the first lane that races, or -1; `what` says with whom.
+    /// Before an access of `width` bytes by executing lanes. `values`: rows of what is stored. Returns the first lane
+    /// that races, or -1; `what` says with whom.
     int access(const Core& core, Access kind, const uint64_t* addresses, uint32_t lanes, uint32_t width,
                const uint32_t* values, std::string& what);
 
@@ -38,17 +39,17 @@ class SharedRaces {
         uint32_t write_stamp = 0;
         uint32_t write_tick = 0;  // which execution of an instruction
         uint32_t write_place = 0;
-        uint32_t read_stamp = 0;   // of the last reading warp
-        uint32_t read_lanes = 0;   // its lanes, at that stamp
-        uint32_t readers = 0;      // warps, since read_floor
+        uint32_t read_stamp = 0;  // of the last reading warp
+        uint32_t read_lanes = 0;  // its lanes, at that stamp
+        uint32_t readers = 0;     // warps, since read_floor
         uint32_t read_floor = 0;
         uint32_t read_place = 0;
     };
     struct WarpClock {
         uint32_t stamps[kLanes] = {};
-        uint32_t met = 0;              // stamp of the last meeting of all live lanes
+        uint32_t met = 0;                                     // stamp of the last meeting of all live lanes
         std::vector<uint32_t> partial_stamps, partial_lanes;  // meetings of some lanes since
-        uint32_t seen[kLanes] = {};    // stamps of other warps that a barrier told of
+        uint32_t seen[kLanes] = {};                           // stamps of other warps that a barrier told of
     };
     struct Arrival {
         uint32_t warp = 0, lanes = 0;
@@ -85,10 +86,10 @@ class SharedRaces {
     WarpClock* mine_ = nullptr;
     bool split_barriers_ = false;  // counted barriers are in use: reads keep a stamp for each warp
     std::vector<WarpClock> clocks_;
-    std::vector<Record> records_;            // by word
+    std::vector<Record> records_;             // by word
     std::vector<std::vector<Record>> bytes_;  // of words that are accessed in parts
-    std::vector<uint32_t> parts_;            // by word: 0, or 1 + index in bytes_
-    std::vector<uint32_t> read_stamps_;      // by word and warp
+    std::vector<uint32_t> parts_;             // by word: 0, or 1 + index in bytes_
+    std::vector<uint32_t> read_stamps_;       // by word and warp
     Barrier barriers_[16];
 };
 

@@ -126,8 +126,8 @@ void CheckWatcher::tensor_core(Core& core, const Instruction& in, const Flow& fl
     }
     const char* name = "the addend";
     uint32_t undefined = 0;
-    for (const auto& [source, called] : {std::pair(in.a, "the first factor"), std::pair(in.b, "the second factor"),
-                                         std::pair(in.c, "the addend")}) {
+    for (const auto& [source, called] :
+         {std::pair(in.a, "the first factor"), std::pair(in.b, "the second factor"), std::pair(in.c, "the addend")}) {
         const Row* rows = warp_->row(source);
         for (int lane = 0; lane < kLanes && !undefined; ++lane)
             undefined |= uint32_t(((rows[0][lane] | rows[1][lane]) & kUndefined) != 0) << lane;
@@ -135,8 +135,7 @@ void CheckWatcher::tensor_core(Core& core, const Instruction& in, const Flow& fl
         if (undefined) break;
     }
     propagate_tensor_core(*warp_, in);
-    if (undefined)
-        report(core, __builtin_ctz(undefined), kUndefined, std::string("enter a matrix product as ") + name);
+    if (undefined) report(core, __builtin_ctz(undefined), kUndefined, std::string("enter a matrix product as ") + name);
 }
 
 void CheckWatcher::before(Core& core, const Instruction& in, uint32_t exec) {
@@ -176,8 +175,7 @@ void CheckWatcher::before(Core& core, const Instruction& in, uint32_t exec) {
             const uint32_t lanes = warp_->predicate(in.guard, kind) & bad_guard;
             for (uint32_t word = 0; word < flow.written; ++word) {
                 Row value = warp_->registers[in.destination + word];
-                for (uint32_t rest = lanes; rest; rest &= rest - 1)
-                    value[__builtin_ctz(rest)] |= Shadow(0xf << kind);
+                for (uint32_t rest = lanes; rest; rest &= rest - 1) value[__builtin_ctz(rest)] |= Shadow(0xf << kind);
                 warp_->write(in.destination + word, kAllLanes, value);
             }
             warp_->set_predicate(in.predicate0, kind, kAllLanes, lanes);
