@@ -29,7 +29,7 @@ class Finding:
     """What a checker found."""
 
     checker: str
-    """One of CHECKERS; of what stopped a launch ``bounds``, ``alignment``, ``permission``, ``deadlock`` or ``error``."""
+    """One of CHECKERS; or ``bounds``, ``alignment``, ``permission``, ``deadlock``, ``error`` for other reasons to stop."""
     kernel: str
     what: str
     count: int

@@ -3,7 +3,9 @@ where rules are exact, nothing else."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import torch
 
 from sm70_kernels.checks import Checks
 
+EMULATOR = Path(__file__).resolve().parents[2] / "csrc" / "emulator"
 TRIALS, VARIANTS = 60, 6
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -163,3 +166,11 @@ def test_exact_rules_report_no_more_than_changes(compiled):
         assert not decided
         # exact() says which of its results depend on the upper half of its first input.
         assert reported[:48].reshape(12, 4).any(1).tolist() == [i % 2 == 1 for i in range(12)]
+
+
+def test_every_opcode_has_a_flow():
+    entry = re.compile(r'\{"([A-Z0-9]+)", (?:bind_|[a-z])')
+    sources = [*EMULATOR.glob("families/*.inl"), *EMULATOR.glob("*.cpp")]
+    opcodes = {name for path in sources for name in re.findall(r'\{"([A-Z0-9]+)", bind_', path.read_text())}
+    flows = entry.findall((EMULATOR / "instruments" / "check" / "flow.cpp").read_text())
+    assert len(opcodes) > 70 and sorted(flows) == sorted(opcodes)

@@ -113,7 +113,10 @@ def make_rows(
         table[row, :blocks] = available[used : used + blocks]
         used += blocks
     assert used <= pages
-    return Rows(table.to(torch.int32).to(device), torch.tensor(lengths, dtype=torch.int32, device=device))
+    table = table.to(torch.int32).to(device)
+    for row, length in enumerate(lengths):
+        marks.tainted(table[row, -(-length // page) :])
+    return Rows(table, torch.tensor(lengths, dtype=torch.int32, device=device))
 
 
 def random_bytes(tensor: Tensor, kv_format: str, seed: int) -> Tensor:

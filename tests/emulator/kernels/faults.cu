@@ -227,7 +227,7 @@ extern "C" __global__ void local_bad(const int* a, int* d) {
 // --- blocks
 
 extern "C" __global__ void blocks_bad(int* d) {
-    d[threadIdx.x] = blockIdx.x;
+    d[threadIdx.x] = blockIdx.x + 1;
 }
 extern "C" __global__ void blocks_good(int* d) {
     d[blockIdx.x * blockDim.x + threadIdx.x] = blockIdx.x;

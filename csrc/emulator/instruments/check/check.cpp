@@ -62,12 +62,11 @@ class Check : public Instrument {
     explicit Check(const Options& options)
         : options_(options), findings_(options.limit), context_{options.enabled, findings_, shadow_, races_} {}
 
-    void begin_launch(const LaunchState& state, const LoadedKernel& kernel, const LaunchRequest& request) override {
+    void begin_launch(const LaunchState& state, const LoadedKernel& kernel, const LaunchRequest&) override {
         findings_.begin_launch();
         races_.begin_launch();
         context_.flows = &flows(*kernel.decoded);
         context_.several_blocks = uint64_t(state.grid[0]) * state.grid[1] * state.grid[2] > 1;
-        (void)request;
         ++launches_;
     }
 

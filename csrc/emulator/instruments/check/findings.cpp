@@ -46,10 +46,18 @@ std::string instruction_text(const DecodedKernel& kernel, uint64_t pc) {
 
 void Findings::add(Core& core, Checker checker, int lane, const std::string& sentence, Place place) {
     const DecodedKernel& kernel = *core.launch->kernel;
+    const std::lock_guard<std::mutex> lock(mutex_);
     Finding finding;
     finding.checker = kCheckerNames[int(checker)];
     finding.kernel = kernel.name;
     finding.offset = 16ull * core.pc;
+    const auto known = std::find_if(findings_.begin(), findings_.end(), [&](const Finding& other) {
+        return other.checker == finding.checker && other.offset == finding.offset && other.kernel == finding.kernel;
+    });
+    if (known != findings_.end()) {
+        ++known->count;
+        if (limit_) return;
+    }
     finding.sass = kernel.texts[core.pc];
     finding.source = source_text(kernel, core.pc);
     finding.what = finding.checker + ": " + sentence;
@@ -68,17 +76,8 @@ void Findings::add(Core& core, Checker checker, int lane, const std::string& sen
             finding.what += ": buffer '" + buffer->name + "' at its offset " + std::to_string(finding.buffer_offset);
         }
     }
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto same = std::find_if(findings_.begin(), findings_.end(), [&](const Finding& other) {
-        return other.checker == finding.checker && other.offset == finding.offset && other.kernel == finding.kernel;
-    });
-    const bool known = same != findings_.end();
-    if (known)
-        ++same->count;
-    else
-        findings_.push_back(finding);
-    // Those of earlier launches that were collected without a stop count toward the limit.
-    if (limit_ && (known || findings_.size() < limit_)) return;
+    if (known == findings_.end()) findings_.push_back(finding);
+    if (findings_.size() < limit_) return;  // what earlier launches left counts too
     stopped_ = true;
     core.fault_lane = lane;
     fail(finding.what);
