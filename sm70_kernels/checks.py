@@ -29,7 +29,7 @@ class Finding:
     """What a checker found."""
 
     checker: str
-    """One of CHECKERS; or ``bounds``, ``alignment``, ``permission``, ``deadlock``, ``error`` for other reasons to stop."""
+    """One of CHECKERS; or ``bounds``, ``alignment``, ``permission``, ``deadlock``, ``error``: what else can stop it."""
     kernel: str
     what: str
     count: int
