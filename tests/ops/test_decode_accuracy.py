@@ -101,7 +101,7 @@ def test_values_of_large_mean_or_size(device: torch.device, kv_format: str, fact
     case = make_case([3000, 500], kv_format=kv_format, head_dim=128, page=48, device=device)
     values = torch.randn(3000, 1, 128, generator=torch.Generator().manual_seed(8)) * factor + offset
     fill_live(case, case.value_cache, values)
-    check(case)
+    check(case, value_size=factor + abs(offset))
 
 
 @pytest.mark.parametrize("constant", [0.0, 1.0, -0.8125, 448.0, 2.0**-9])
@@ -190,13 +190,22 @@ def test_scores_beyond_fp16_stay_finite(device: torch.device, kv_format: str, la
     check(large.but(softmax_scale=scale), largest_score=1e5)
 
 
-@pytest.mark.parametrize("k_scale,v_scale", [(0.0371, 1.93), (3.0, 0.004), (1e-30, 1e-4), (1e-8, 100.0)])
+@pytest.mark.parametrize("k_scale,v_scale", [(0.0371, 1.93), (3.0, 0.004), (0.25, 100.0)])
 @pytest.mark.parametrize("kv_format", FORMATS)
 def test_scales(device: torch.device, kv_format: str, k_scale: float, v_scale: float) -> None:
     case = make_case([513, 40], kv_format=kv_format, group=7, head_dim=64, kv_heads=2, device=device)
     host = check(case.but(k_scale=k_scale, v_scale=v_scale))
     tensors = [torch.tensor([scale], device=device) for scale in (k_scale, v_scale)]
     check_same_bits(case.but(k_scale=tensors[0], v_scale=tensors[1][0]).run(), host, "scales on the device:")
+
+
+@pytest.mark.parametrize("k_scale,v_scale", [(1e-30, 1e-4), (1e-8, 1.0), (1.2e-38, 1000.0)])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_scales_that_make_all_weights_equal(
+    device: torch.device, variant: str, k_scale: float, v_scale: float
+) -> None:
+    case = make_case([513, 40, 3000], group=2, head_dim=64, device=device, scales=(k_scale, v_scale))
+    check_accuracy(case.run(variant), case.exact())
 
 
 @pytest.mark.parametrize("kv_format", FORMATS)
