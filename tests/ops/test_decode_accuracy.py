@@ -201,9 +201,7 @@ def test_scales(device: torch.device, kv_format: str, k_scale: float, v_scale: f
 
 @pytest.mark.parametrize("k_scale,v_scale", [(1e-30, 1e-4), (1e-8, 1.0), (1.2e-38, 1000.0)])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_scales_that_make_all_weights_equal(
-    device: torch.device, variant: str, k_scale: float, v_scale: float
-) -> None:
+def test_scales_that_make_all_weights_equal(device: torch.device, variant: str, k_scale: float, v_scale: float) -> None:
     case = make_case([513, 40, 3000], group=2, head_dim=64, device=device, scales=(k_scale, v_scale))
     check_accuracy(case.run(variant), case.exact())
 

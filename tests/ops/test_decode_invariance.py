@@ -22,9 +22,7 @@ from tests.ops.kv_cases import make_rows
 
 def rows_of(case: Case, rows: list[int]) -> Case:
     """A call with some rows of another, in the same caches."""
-    return case.but(
-        q=case.q[rows].contiguous(), block_table=case.block_table[rows], row_lengths=case.row_lengths[rows]
-    )
+    return case.but(q=case.q[rows].contiguous(), block_table=case.block_table[rows], row_lengths=case.row_lengths[rows])
 
 
 def picked(result: Result, rows: list[int]) -> Result:
@@ -43,9 +41,7 @@ def states_stored(case: Case, variant: str, workspace: Tensor) -> int:
 @pytest.mark.parametrize("order", ["ascending", "descending"])
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kv_format", FORMATS)
-def test_relocated_pages_give_the_same_bits(
-    device: torch.device, kv_format: str, variant: str, order: str
-) -> None:
+def test_relocated_pages_give_the_same_bits(device: torch.device, kv_format: str, variant: str, order: str) -> None:
     lengths, page, pages = [700, 48, 1, 333], 48, 60
     case = make_case(lengths, page=page, head_dim=64, kv_heads=2, kv_format=kv_format, device=device)
     moved = make_rows(lengths, page, pages, device, max_tokens=case.block_table.shape[1] * page, order=order)
@@ -83,7 +79,7 @@ def test_neighbours_do_not_matter(device: torch.device, variant: str) -> None:
     lengths = [1000, 5, 0, 4000, 129, 2 * LEAF, 63]
     case = make_case(lengths, page=48, head_dim=64, group=3, kv_heads=2, device=device)
     together = case.run(variant)
-    for rows in ([0], [3], [6, 5, 4, 3, 2, 1, 0], [1, 0], [0] * 40, [0, 3] * 60):
+    for rows in ([0], [3], [6, 5, 4, 3, 2, 1, 0], [1, 0], [0] * 40, [0, 3] * 15):
         check_same_bits(rows_of(case, rows).run(variant), picked(together, rows), f"rows {rows}:")
 
 
@@ -92,11 +88,11 @@ def test_neighbours_do_not_matter(device: torch.device, variant: str) -> None:
 def test_the_division_of_the_work_does_not_matter(
     device: torch.device, variant: str, head_dim: int, group: int
 ) -> None:
-    """Batches of 1 to 300 copies of a row, beside others: units of 1, 2, 4, .. leaves; every row the same bits."""
+    """Batches of 1 to 100 copies of two rows: units of 1, 2, 4, .. leaves; every row the same bits."""
     case = make_case([2000, 777], page=112, group=group, head_dim=head_dim, device=device)
     alone = case.run(variant)
     stored = set()
-    for copies in (1, 12, 40, 70) if head_dim == 256 else (1, 40, 100, 300):
+    for copies in (1, 12, 40) if head_dim == 256 else (1, 40, 100):
         rows = [0, 1] * copies
         batch = rows_of(case, rows)
         workspace = batch.plan(variant).new_workspace().fill_(0xFF)
@@ -110,9 +106,7 @@ MULTIPROCESSORS = (1, 2, 5, 13, 72, 80)
 
 @pytest.mark.parametrize("kv_format,head_dim,group", [("e4m3", 256, 6), ("fp16", 64, 3), ("e5m2", 128, 16)])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_number_of_multiprocessors_does_not_matter(
-    variant: str, kv_format: str, head_dim: int, group: int
-) -> None:
+def test_the_number_of_multiprocessors_does_not_matter(variant: str, kv_format: str, head_dim: int, group: int) -> None:
     lengths = [6000, 1, 0, 300, 2048, 130]
     arguments = {"page": 784, "head_dim": head_dim, "group": group, "kv_format": kv_format}
     case = make_case(lengths, device=torch.device("cpu"), **arguments)
@@ -193,9 +187,7 @@ def test_rows_of_requests(device: torch.device, kv_format: str) -> None:
     separate = mixed.but(block_table=mixed.block_table[requests], row_requests=None)
     check_same_bits(result, separate.run())
     order = torch.randperm(len(lengths), generator=torch.Generator().manual_seed(1)).tolist()
-    shuffled = mixed.but(
-        q=mixed.q[order], row_lengths=mixed.row_lengths[order], row_requests=mixed.row_requests[order]
-    )
+    shuffled = mixed.but(q=mixed.q[order], row_lengths=mixed.row_lengths[order], row_requests=mixed.row_requests[order])
     check_same_bits(shuffled.run(), picked(result, order))
 
 

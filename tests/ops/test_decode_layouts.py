@@ -52,9 +52,7 @@ def test_caches_of_different_layouts(device: torch.device, kv_format: str) -> No
 
 @pytest.mark.parametrize("kv_format", ["e4m3", "e5m2", "fp16"])
 @pytest.mark.parametrize("layout", ["offset_1", "token_stride_1"])
-def test_unaligned_caches_go_to_scalar_and_only_when_asked(
-    device: torch.device, kv_format: str, layout: str
-) -> None:
+def test_unaligned_caches_go_to_scalar_and_only_when_asked(device: torch.device, kv_format: str, layout: str) -> None:
     arguments = {"page": 16, "group": 3, "head_dim": 64, "kv_format": kv_format}
     case = make_case([100, 9], device=device, layout="offset_1" if layout == "offset_1" else "contiguous", **arguments)
     if layout == "token_stride_1":
