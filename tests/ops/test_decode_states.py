@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -52,7 +53,7 @@ def test_parts_of_a_context_merge_into_the_whole(
     case = make_case([4000, 801, 0, 17], page=16, head_dim=64, kv_heads=2, kv_format=kv_format, device=device)
     whole = case.exact()
     bounds = [0, *cuts, 4000]
-    parts = [part(case, first, last).run(variant) for first, last in zip(bounds, bounds[1:], strict=False)]
+    parts = [part(case, first, last).run(variant) for first, last in itertools.pairwise(bounds)]
     out, lse = states.merge_states([p.out for p in parts], [p.lse for p in parts])
     floor = reference.fp16_rounding_floor(whole.out)
     # A part of n_i of n keys has values of size 1 / sqrt(n_i) and weight n_i / n: the squares of the parts' errors, in
