@@ -20,6 +20,7 @@
 #pragma once
 
 #include "device/key_split.cuh"
+#include "device/load.cuh"
 #include "device/paged_kv.cuh"
 #include "ops/decode/finish.cuh"
 
@@ -226,32 +227,43 @@ class Xqa {
         float sums[S::kRowTiles][8] = {};
         // Loads in flight: 32 registers.
         constexpr int kBatch = S::kKeyLoads < 8 ? S::kKeyLoads : 8;
+        constexpr int kFreshLoads = 2;
 #pragma unroll
         for (int first = 0; first < S::kKeyLoads; first += kBatch) {
             uint4 stored[kBatch];
 #pragma unroll
             for (int j = 0; j < kBatch; ++j) {
-                stored[j] = load_stored(source + 32 * (first + j), static_cast<int32_t>(key) < live, wide_);
+                stored[j] = load_16_bytes(source + 32 * (first + j), static_cast<int32_t>(key) < live, wide_);
             }
 #pragma unroll
-            for (int j = 0; j < kBatch; ++j) {
-                const uint32_t words[4] = {stored[j].x, stored[j].y, stored[j].z, stored[j].w};
+            for (int group = 0; group < kBatch; group += kFreshLoads) {
+                // The tensor core truncates every sum; a short chain from zero, added in FP32, keeps that small.
+                float fresh[S::kRowTiles][8] = {};
 #pragma unroll
-                for (int pair = 0; pair < S::kStepsPerLoad / 2; ++pair) {
-                    const int step = 2 * pair * S::kWordsPerStep;
-                    const HalfFragment b0 = S::Operand::operand(words + step);
-                    const HalfFragment b1 = S::Operand::operand(words + step + S::kWordsPerStep);
+                for (int j = group; j < group + kFreshLoads; ++j) {
+                    const uint32_t words[4] = {stored[j].x, stored[j].y, stored[j].z, stored[j].w};
 #pragma unroll
-                    for (int r = 0; r < S::kRowTiles; ++r) {
-                        const uint4 a =
-                            shared_.q[r][(first + j) * (S::kStepsPerLoad / 2) + pair][lane_.operand_row][half];
-                        mma_row_col(sums[r], {a.x, a.y}, b0);
-                        mma_row_col(sums[r], {a.z, a.w}, b1);
+                    for (int pair = 0; pair < S::kStepsPerLoad / 2; ++pair) {
+                        const int step = 2 * pair * S::kWordsPerStep;
+                        const HalfFragment b0 = S::Operand::operand(words + step);
+                        const HalfFragment b1 = S::Operand::operand(words + step + S::kWordsPerStep);
+#pragma unroll
+                        for (int r = 0; r < S::kRowTiles; ++r) {
+                            const int query_pair = (first + j) * (S::kStepsPerLoad / 2) + pair;
+                            const uint4 a = shared_.q[r][query_pair][lane_.operand_row][half];
+                            mma_row_col(fresh[r], {a.x, a.y}, b0);
+                            mma_row_col(fresh[r], {a.z, a.w}, b1);
+                        }
+                    }
+                    if constexpr (S::Operand::kLosesNan) {
+#pragma unroll
+                        for (int w = 0; w < 4; ++w) nan |= S::Operand::nan_bits(words[w]);
                     }
                 }
-                if constexpr (S::Operand::kLosesNan) {
 #pragma unroll
-                    for (int w = 0; w < 4; ++w) nan |= S::Operand::nan_bits(words[w]);
+                for (int r = 0; r < S::kRowTiles; ++r) {
+#pragma unroll
+                    for (int i = 0; i < 8; ++i) sums[r][i] += fresh[r][i];
                 }
             }
         }
@@ -314,7 +326,7 @@ class Xqa {
                 const uint8_t* source = value_tiles[first + h] + key * p_.kv.v.token_bytes + bytes;
 #pragma unroll
                 for (int i = 0; i < S::kValueLoads; ++i) {
-                    stored[h][i] = load_stored(source + 32 * i, live, wide_);
+                    stored[h][i] = load_16_bytes(source + 32 * i, live, wide_);
                 }
             }
 #pragma unroll
