@@ -25,7 +25,7 @@ ALLOWED = {
         STANDARD, r"cuda\.h", r"runtime/.+", r"emulator/api\.h",
         r"torch/(csrc/stable|headeronly|csrc/inductor/aoti_torch/c)/.+",
     ],
-    r"emulator/.*": [STANDARD, r"emulator/.+", r"(\.\./)?[a-z_0-9/]+\.(h|inl)"],  # the last: its own files
+    r"emulator/.*": [STANDARD, r"emulator/.+", r"(\.\./)*[a-z_0-9/]+\.(h|inl)"],  # the last: its own files
     r"bindings/.*": [STANDARD, r"pybind11/.+", r"(\.\./)?emulator/.+", r"bindings/.+"],
 }  # fmt: skip
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "../error.h"
+#include "check/check.h"
 #include "execution_counts.h"
 #include "statistics.h"
 #include "trace.h"
@@ -18,6 +19,7 @@ struct Entry {
 
 // One line for each instrument.
 constexpr Entry kEntries[] = {
+    {"check", make_check},
     {"execution_counts", make_execution_counts},
     {"statistics", make_statistics},
     {"trace", make_trace},
