@@ -27,7 +27,7 @@ from tests.ops.decode_cases import (
     poison_what_is_not_live,
     stored_normals,
 )
-from tests.ops.kv_cases import make_cache, make_rows, poison
+from tests.ops.kv_cases import make_cache, make_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -308,9 +308,3 @@ def test_nothing_is_allocated_or_synchronised(cuda_device: torch.device) -> None
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert torch.cuda.memory_stats()["allocation.all.allocated"] == allocations
-
-
-def test_poison_is_what_it_says(device: torch.device) -> None:
-    some = torch.zeros(8, dtype=torch.uint8, device=device)
-    poison(some, "e4m3")
-    assert bool(some.view(torch.float8_e4m3fn).float().isnan().all())

@@ -1,15 +1,20 @@
 """What decode must not see: stale bytes, unused pages and table entries, other rows' NaN; and what it must not hide.
 
-The poison is NaN in every format, in everything that no live token occupies. A kernel without the mask of the tail
-fails here (``decode_unmasked``), so the tests have teeth.
+The poison is NaN in every format, in everything that no live token occupies. On the emulated V100 it is tainted too:
+bytes alone have no teeth where a kernel multiplies them by a weight of 0. ``decode_unmasked`` is the kernel without the
+mask of the tail, which must fail.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+from sm70_kernels import _native, emulator
+from sm70_kernels.checks import Checks
 from tests.ops.decode_cases import (
     FORMATS,
     LEAF,
@@ -19,9 +24,11 @@ from tests.ops.decode_cases import (
     check,
     check_same_bits,
     make_case,
-    nan_like,
+    unwatched,
 )
-from tests.ops.kv_cases import canonical_nan
+from tests.ops.kv_cases import canonical_nan, poison
+
+ROOT = Path(__file__).resolve().parents[2]
 
 #: Lengths with tails in a tile, at the end of a tile, in a leaf, in a page; one without keys.
 LENGTHS = [1, 15, 17, 0, 100, LEAF, 2 * LEAF + 33, 1000]
@@ -172,8 +179,57 @@ def test_poison_in_the_middle_of_the_tree(device: torch.device) -> None:
     assert bool(result.out.isfinite().all())
 
 
+UNMASKED = ROOT / "build" / "test_ops" / "decode_unmasked" / "libsm70_decode_unmasked.so"
+
+
+def run_one_leaf(case: Case, *, masked: bool) -> Tensor:
+    """The test-only operator: the very kernel, with the mask of the tail and without."""
+    _native.load("decode_unmasked", 1, UNMASKED)
+    out = case.new_result().out
+    torch.ops.sm70_kernels_test.decode_unmasked(
+        case.q, *case.caches, case.block_table, case.row_lengths, out, case.kv_format, masked
+    )
+    return out
+
+
+def short_rows(kv_format: str, device: torch.device) -> Case:
+    return make_case([1, 17, 47, 100, LEAF - 1], page=16, head_dim=64, kv_format=kv_format, device=device,
+                     spare_blocks=0)  # fmt: skip
+
+
+@pytest.mark.parametrize("kv_format", ["e4m3", "fp16"])
+def test_a_kernel_without_the_mask_fails(device: torch.device, kv_format: str) -> None:
+    """On poison, and on numbers; on zeros too, which take their share of the weight."""
+    case = short_rows(kv_format, device)
+    expected = case.run().out
+    codes = (0, *NAN_CODES[kv_format], 0x38)
+    with unwatched(device):
+        for code in codes:
+            dead = with_dead_bytes(case, code)
+            assert torch.equal(run_one_leaf(dead, masked=True), expected), f"dead bytes {code:#x}"
+            unmasked = run_one_leaf(dead, masked=False)
+            wrong = (unmasked != expected).flatten(1).any(1)
+            assert bool(wrong.all()), f"dead bytes {code:#x}: rows {(~wrong).nonzero().flatten().tolist()} are right"
+            if code in NAN_CODES[kv_format]:
+                assert bool(unmasked.isnan().all())
+
+
+@pytest.mark.parametrize("kv_format", ["e4m3", "fp16"])
+def test_taint_finds_a_kernel_without_the_mask(kv_format: str) -> None:
+    case = short_rows(kv_format, torch.device("cpu"))
+    with Checks(("taint",)) as checks, emulator.enabled(instruments=checks.instruments):
+        for cache in case.caches:
+            for row, length in enumerate(case.row_lengths.tolist()):
+                if length % 16:
+                    checks.tainted(cache[int(case.block_table[row, length // 16]), length % 16 :])
+        run_one_leaf(case, masked=True)
+        with pytest.raises(RuntimeError, match=rf"decode_unmasked_{kv_format}.*taint: bytes that must not matter"):
+            run_one_leaf(case, masked=False)
+
+
 def test_nan_bytes_are_nan_to_the_tests_too() -> None:
     for kv_format in FORMATS:
         some = torch.zeros(4, dtype=torch.float16 if kv_format == "fp16" else torch.uint8)
+        poison(some, kv_format)
         typed = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2, "fp16": torch.float16}[kv_format]
-        assert bool(nan_like(some, kv_format).view(typed).float().isnan().all())
+        assert bool(some.view(typed).float().isnan().all())
