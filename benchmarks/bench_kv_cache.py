@@ -26,7 +26,7 @@ from sm70_kernels.bench import (
     RowSamples,
     capture,
     estimate_row,
-    measure_against_copy,
+    measure_pair,
     replay,
     replay_timer,
 )
@@ -321,7 +321,7 @@ def measure(row: Row, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
     kernel, image = image_that_ran(before, kv_cache.library.launch_counts())
     warm = operator if len(jobs) == 1 else capture(f"{row.name} warm", [jobs[0].launch] * len(jobs), gpu.device)
     arms = Arms(operator, capture(f"{row.name} copy", copies, gpu.device), warm)
-    samples = measure_against_copy(row.name, arms, gpu.timer, observe=gpu.conditions.read)
+    samples = measure_pair(row.name, arms, gpu.timer, observe=gpu.conditions.read)
     identity = RowIdentity(
         row=row.name,
         operator="kv_cache",

@@ -15,6 +15,7 @@ from sm70_kernels.checks import Checks
 from sm70_kernels.ops import kv_cache
 from sm70_kernels.reference.compare import compare_bitwise
 from tests.ops import marks
+from tests.ops.decode_cases import LEAF, VARIANTS, make_case
 from tests.ops.kv_cases import canonical_nan, fill_live, make_cache, make_rows, poison, random_bytes
 
 SEEDS = range(1, 33)
@@ -41,8 +42,14 @@ def write_and_gather() -> list[Tensor]:
     return [canonical_nan(tensor) for tensor in live]
 
 
+def decode_both_ways() -> list[Tensor]:
+    """Rows of one unit and of several, one without keys, a tail in the last tile, in both variants."""
+    case = make_case([300, 0, 17, LEAF], page=48, group=3, kv_heads=2, head_dim=64, device=CPU)
+    return [tensor for variant in VARIANTS for tensor in case.run(variant)]
+
+
 #: By operator module, launches on small shapes that return what must not change.
-CASES: dict[str, Callable[[], list[Tensor]]] = {"kv_cache": write_and_gather}
+CASES: dict[str, Callable[[], list[Tensor]]] = {"decode": decode_both_ways, "kv_cache": write_and_gather}
 
 
 def test_every_operator_has_a_case() -> None:
