@@ -4,6 +4,7 @@
 #include "device/fast_divide.h"
 #include "device/fixed_width.h"
 #include "device/fp8.cuh"
+#include "device/load.cuh"
 #include "device/mma.cuh"
 #include "device/paged_kv.h"
 
@@ -25,24 +26,6 @@ __device__ __forceinline__ TilePlace tile_place(const PagedKv& kv, const int32_t
 __device__ __forceinline__ const uint8_t* tile_address(const PagedCache& cache, TilePlace place, int64_t head) {
     return static_cast<const uint8_t*>(cache.data) + place.page * cache.page_bytes + place.token * cache.token_bytes +
            head * cache.head_bytes;
-}
-
-// 16 bytes of a cache, which the kernel never writes; zeros, the bits of 0 in every format, where `live` is false:
-// nothing is loaded then. Without `wide` the address is only 8-byte aligned.
-__device__ __forceinline__ uint4 load_stored(const uint8_t* address, bool live, bool wide) {
-    uint4 words = make_uint4(0, 0, 0, 0);
-    const uint32_t as_one = live && wide, as_two = live && !wide;
-    asm("{\n\t"
-        ".reg .pred one, two;\n\t"
-        "setp.ne.u32 one, %5, 0;\n\t"
-        "setp.ne.u32 two, %6, 0;\n\t"
-        "@one ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];\n\t"
-        "@two ld.global.nc.v2.u32 {%0, %1}, [%4];\n\t"
-        "@two ld.global.nc.v2.u32 {%2, %3}, [%4 + 8];\n\t"
-        "}"
-        : "+r"(words.x), "+r"(words.y), "+r"(words.z), "+r"(words.w)
-        : "l"(address), "r"(as_one), "r"(as_two));
-    return words;
 }
 
 // What four stored elements are to a tensor core: halves of value x kOperandScale, exactly.

@@ -7,6 +7,7 @@
 
 #include "../error.h"
 #include "../launch.h"
+#include "json.h"
 
 namespace sm70emu {
 namespace {
@@ -20,16 +21,6 @@ struct KernelCounts {
     std::vector<std::string> texts;
     std::vector<Count> counts;  // by instruction
 };
-
-/// Quotes occur in the names that nvdisasm gives to branch targets of functions.
-std::string escaped(const std::string& text) {
-    std::string result;
-    for (const char c : text) {
-        if (c == '"' || c == '\\') result += '\\';
-        result += c;
-    }
-    return result;
-}
 
 class ExecutionCounts : public Instrument {
  public:
@@ -51,7 +42,7 @@ class ExecutionCounts : public Instrument {
             json << kernel_separator << "\"" << name << "\": [";
             const char* separator = "";
             for (size_t i = 0; i + 1 < kernel.counts.size(); ++i) {  // the last is the emulator's own sentinel
-                json << separator << "[\"" << escaped(kernel.texts[i]) << "\", " << kernel.counts[i].warps << ", "
+                json << separator << "[" << quoted(kernel.texts[i]) << ", " << kernel.counts[i].warps << ", "
                      << kernel.counts[i].lanes << "]";
                 separator = ", ";
             }

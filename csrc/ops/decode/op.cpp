@@ -63,21 +63,6 @@ bool require_variant(const std::string& variant) {
     runtime::refuse(kOp, "variant", "'" + variant + "'", "'xqa' or 'scalar'", "Name the kernels to run");
 }
 
-float* require_workspace(const Argument& workspace, int64_t bytes) {
-    runtime::require_dtype(workspace, {ScalarType::Byte});
-    runtime::require_dims(workspace, 1, "[bytes]");
-    runtime::require_unit_last_stride(workspace);
-    if (workspace.tensor.size(0) < bytes) {
-        runtime::refuse(kOp, workspace.name, std::to_string(workspace.tensor.size(0)) + " bytes",
-                        std::to_string(bytes) + " bytes at least", "Ask the plan: workspace_bytes");
-    }
-    if (reinterpret_cast<uintptr_t>(workspace.tensor.data_ptr()) % 16 != 0) {
-        runtime::refuse(kOp, workspace.name, "an address that is not a multiple of 16", "16-byte alignment",
-                        "Pass a tensor of its own, or a slice that starts at a multiple of 16");
-    }
-    return static_cast<float*>(workspace.tensor.data_ptr());
-}
-
 PagedCache paged_cache(const Tensor& cache) {
     const int64_t element = static_cast<int64_t>(cache.element_size());
     return {cache.data_ptr(), cache.stride(0) * element, cache.stride(1) * element, cache.stride(2) * element};
@@ -142,7 +127,7 @@ void decode(const Tensor& q, const Tensor& key_cache, const Tensor& value_cache,
         static_cast<float>(runtime::require_scale(kOp, "softmax_scale", softmax_scale) * 1.4426950408889634);
     const Shape shape = shape_of(q, key_cache, block_table, xqa, device.multiprocessors);
     const Division division = divide(shape);
-    params.slots = require_workspace(workspace_arg, division.workspace_bytes);
+    params.slots = static_cast<float*>(runtime::require_workspace(workspace_arg, division.workspace_bytes));
     if (rows == 0) return;  // nothing to do
 
     params.q = static_cast<const uint16_t*>(q.data_ptr());
