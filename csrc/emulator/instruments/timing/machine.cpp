@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "../../error.h"
+#include "emulator/error.h"
 
 namespace sm70emu::timing {
 namespace {
