@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from sm70_kernels import reference
+from sm70_kernels._arguments import FORMATS
 from sm70_kernels.bench import (
     Arms,
     EstimatedRow,
@@ -25,7 +26,7 @@ from sm70_kernels.bench import (
     RowSamples,
     capture,
     estimate_row,
-    measure_against_copy,
+    measure_pair,
     replay,
     replay_timer,
 )
@@ -114,6 +115,8 @@ def _rows(function: str) -> Iterator[Row]:
 
 GATHER_ROWS = {row.name: row for row in _rows("gather")}
 WRITE_ROWS = {row.name: row for row in _rows("write")}
+#: By name, with :func:`make_job`, for whatever runs a row: the command line's ``hotspots`` for one.
+ROWS = {**GATHER_ROWS, **WRITE_ROWS}
 
 
 class Job(Protocol):
@@ -171,7 +174,7 @@ class GatherJob:
             (pages, 2, row.page, KV_HEADS, HEAD_DIM), dtype=torch.float16, device=device, generator=on_device
         )
         if row.format != "fp16":
-            pool = pool.to(kv_cache.FORMATS[row.format]).view(torch.uint8)
+            pool = pool.to(FORMATS[row.format]).view(torch.uint8)
         self.caches = pool.unbind(1)
         self.table = table.to(device)
         self.lengths = torch.tensor(row.lengths, dtype=torch.int32, device=device)
@@ -243,7 +246,7 @@ class WriteJob:
             stored = written[tokens]
             expected = reference.quantize(values[tokens], scale, kind)
             exact &= same_bits(stored, expected)
-            finite &= bool(written.view(kv_cache.FORMATS[kind]).to(torch.float16).isfinite().all())
+            finite &= bool(written.view(FORMATS[kind]).to(torch.float16).isfinite().all())
             parts.append(
                 (
                     reference.dequantize(stored, scale, kind),
@@ -253,6 +256,12 @@ class WriteJob:
             )
         joined = (torch.cat(group) for group in zip(*parts, strict=True))
         return {"exact": exact, "finite": finite, "sampled_tokens": len(tokens), **errors(*joined)}
+
+
+def make_job(row: Row, device: torch.device, seed: int = 0) -> Job:
+    """One set of buffers of a row, ready to launch."""
+    make: Callable[[Row, torch.device, int], Job] = GatherJob if row.function == "gather" else WriteJob
+    return make(row, device, seed)
 
 
 def estimated_call(row: Row) -> Callable[[], None]:
@@ -302,8 +311,7 @@ def image_that_ran(before: dict[str, dict[str, int]], after: dict[str, dict[str,
 
 def measure(row: Row, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
     """Measure a row: its samples, and the facts of its arms."""
-    make: Callable[[Row, torch.device, int], Job] = GatherJob if row.function == "gather" else WriteJob
-    jobs = [make(row, gpu.device, seed) for seed in range(row.launches)]
+    jobs = [make_job(row, gpu.device, seed) for seed in range(row.launches)]
     copies = []
     for _ in jobs:
         source = torch.randint(0, 256, (row.bytes_moved // 2,), dtype=torch.uint8, device=gpu.device)
@@ -313,7 +321,7 @@ def measure(row: Row, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
     kernel, image = image_that_ran(before, kv_cache.library.launch_counts())
     warm = operator if len(jobs) == 1 else capture(f"{row.name} warm", [jobs[0].launch] * len(jobs), gpu.device)
     arms = Arms(operator, capture(f"{row.name} copy", copies, gpu.device), warm)
-    samples = measure_against_copy(row.name, arms, gpu.timer, observe=gpu.conditions.read)
+    samples = measure_pair(row.name, arms, gpu.timer, observe=gpu.conditions.read)
     identity = RowIdentity(
         row=row.name,
         operator="kv_cache",
@@ -332,7 +340,7 @@ def measure(row: Row, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
 @pytest.fixture(scope="module")
 def measured(request: pytest.FixtureRequest, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
     """A row, measured once for the tests of both arms."""
-    return measure({**GATHER_ROWS, **WRITE_ROWS}[request.param], gpu)
+    return measure(ROWS[request.param], gpu)
 
 
 def report(measured: Any, arm: str, benchmark: Any, record_row: Any) -> None:

@@ -23,6 +23,9 @@ from typing import Any, Literal
 from sm70_kernels import _native
 from sm70_kernels.instruments import Instruments
 
+#: SMs of most V100 boards.
+_MULTIPROCESSORS = 80
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -91,6 +94,11 @@ def _apply() -> None:
             )
 
 
+def multiprocessors() -> int:
+    """SMs of the device that CPU tensors run on in this thread."""
+    return int(_contexts.entered[-1][0].multiprocessors) if _contexts.entered else _MULTIPROCESSORS
+
+
 @contextmanager
 def enabled(
     *,
@@ -98,7 +106,7 @@ def enabled(
     seed: int = 0,
     max_blocks: int | None = None,
     threads: int | None = None,
-    multiprocessors: int = 80,
+    multiprocessors: int = _MULTIPROCESSORS,
     instruction_limit: int | None = None,
     instruments: Instruments | None = None,
 ) -> Iterator[Emulation]:

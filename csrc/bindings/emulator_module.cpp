@@ -11,6 +11,7 @@
 #include "../emulator/api.h"
 #include "../emulator/error.h"
 #include "../emulator/instruments/instruments.h"
+#include "../emulator/instruments/liveness.h"
 #include "../emulator/instruments/pipes.h"
 #include "../emulator/module.h"
 #include "../emulator/opcodes.h"
@@ -217,6 +218,36 @@ PYBIND11_MODULE(_emulator, m) {
                 return result;
             },
             "kernel"_a)
+        .def(
+            "analyse",
+            [](Module& module, const std::string& kernel) {
+                const DecodedKernel& decoded = module.decoded(kernel);
+                const ListedSection& section = module.section(kernel);
+                const auto code = parse_section(section);
+                const ControlFlow flow = control_flow(code, section);
+                const auto live = live_registers(code, decoded.registers, flow);
+                const auto ranges = [](const std::vector<RegisterRange>& registers) {
+                    py::list numbers;
+                    for (const auto& range : registers) numbers.append(py::make_tuple(range.first, range.count));
+                    return numbers;
+                };
+                py::list result;
+                for (size_t i = 0; i < code.size(); ++i) {
+                    py::dict described = describe_instruction(code[i]);
+                    described["source"] = describe_source(module.kernel(kernel), i);
+                    described["written"] = ranges(decoded.registers[i].written);
+                    described["read"] = ranges(decoded.registers[i].read);
+                    described["live_registers"] = live[i];
+                    described["successors"] = flow.successors[i];
+                    described["callee"] = flow.callees[i];
+                    result.append(described);
+                }
+                return result;
+            },
+            "kernel"_a,
+            "instructions(), and what follows from the whole kernel: registers written and read as (first, count), "
+            "live "
+            "registers, indices of the instructions that can follow, and of a called function's first (-1: none).")
         .def(
             "decode",
             [](const Module& module, const std::string& kernel, uint32_t offset) {

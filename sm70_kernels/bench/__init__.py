@@ -14,7 +14,7 @@ from sm70_kernels.bench.estimated import EstimatedRow, estimate_row, record, ren
 from sm70_kernels.bench.paired import Comparison, Control, compare, control
 from sm70_kernels.bench.replay import replay, replay_timer
 from sm70_kernels.bench.roofs import Roof, measure_roofs, rate
-from sm70_kernels.bench.rows import Arms, RowIdentity, RowSamples, measure_against_copy, row_facts
+from sm70_kernels.bench.rows import Arms, RowIdentity, RowSamples, measure_pair, row_facts
 from sm70_kernels.bench.series import Series, sample
 from sm70_kernels.bench.table import render
 from sm70_kernels.bench.timing import DeviceTimer, GraphArm, Resolution, capture
@@ -40,7 +40,7 @@ __all__ = [
     "compare",
     "control",
     "estimate_row",
-    "measure_against_copy",
+    "measure_pair",
     "measure_roofs",
     "median",
     "outliers",

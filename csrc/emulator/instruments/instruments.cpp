@@ -3,7 +3,10 @@
 #include <algorithm>
 
 #include "../error.h"
+#include "check/check.h"
 #include "execution_counts.h"
+#include "statistics.h"
+#include "trace.h"
 #include "timing/timing.h"
 
 namespace sm70emu {
@@ -16,7 +19,10 @@ struct Entry {
 
 // One line for each instrument.
 constexpr Entry kEntries[] = {
+    {"check", make_check},
     {"execution_counts", make_execution_counts},
+    {"statistics", make_statistics},
+    {"trace", make_trace},
     {"timing", make_timing},
 };
 
