@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "../../access.h"
+#include "emulator/access.h"
 
 namespace sm70emu::timing {
 namespace {
