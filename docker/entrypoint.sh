@@ -11,7 +11,8 @@ refuse() {
 }
 
 # A user that the image does not know has no name; tools that put one into the names of their folders in /tmp need it.
-USER="$(id -un 2>/dev/null || echo "user$(id -u)")"
+# id prints the number then, and fails.
+USER="$(id -un 2>/dev/null)" || USER="user$(id -u)"
 export USER LOGNAME="$USER"
 
 is_session() {

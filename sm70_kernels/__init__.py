@@ -8,19 +8,24 @@ also where a library is missing or stale.
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from types import ModuleType
 
 __version__ = "0.1.0"
 
-_LAZY_MODULES = frozenset({"bench", "emulator", "evidence", "ops", "reference"})
+_LAZY_MODULES = frozenset({"bench", "emulator", "evidence", "inspect", "instruments", "ops", "reference", "states"})
+#: ``sm70_kernels.decode`` is ``sm70_kernels.ops.decode``: the operators are the modules of that folder.
+_OPERATORS = frozenset(path.stem for path in (Path(__file__).parent / "ops").glob("[!_]*.py"))
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Import a public subpackage on first use."""
+    """Import a public module on first use."""
     if name in _LAZY_MODULES:
         return importlib.import_module(f"{__name__}.{name}")
+    if name in _OPERATORS:
+        return importlib.import_module(f"{__name__}.ops.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LAZY_MODULES])
+    return sorted([*globals(), *_LAZY_MODULES, *_OPERATORS])

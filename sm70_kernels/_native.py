@@ -55,6 +55,12 @@ class Library:
         """Call an exported C function that returns an int."""
         return getattr(self._handle, function)(*arguments)
 
+    def call_int64(self, function: str, *arguments: int) -> int:
+        """Call an exported C function of 64-bit integers that returns one."""
+        get = getattr(self._handle, function)
+        get.restype = ctypes.c_int64
+        return int(get(*(ctypes.c_int64(argument) for argument in arguments)))
+
     def json(self, function: str) -> Any:
         """The JSON text that an exported C function returns, parsed."""
         get = getattr(self._handle, function)

@@ -22,6 +22,9 @@ from typing import Any, Literal
 from sm70_kernels import _native
 from sm70_kernels.instruments import Instruments
 
+#: SMs of most V100 boards.
+_MULTIPROCESSORS = 80
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -90,6 +93,11 @@ def _apply() -> None:
             )
 
 
+def multiprocessors() -> int:
+    """SMs of the device that CPU tensors run on in this thread."""
+    return int(_contexts.entered[-1][0].multiprocessors) if _contexts.entered else _MULTIPROCESSORS
+
+
 @contextmanager
 def enabled(
     *,
@@ -97,7 +105,7 @@ def enabled(
     seed: int = 0,
     max_blocks: int | None = None,
     threads: int | None = None,
-    multiprocessors: int = 80,
+    multiprocessors: int = _MULTIPROCESSORS,
     instruction_limit: int | None = None,
     instruments: Instruments | None = None,
 ) -> Iterator[Emulation]:

@@ -80,7 +80,7 @@ void run_indirect(Core& core, const Instruction& in, uint32_t exec) {
 }
 
 void bind_brx(Binder& b) {
-    b.out.a = b.bits();
+    b.out.a = b.bits(2);  // its upper word is the sign of the lower
     const Operand& displacement = b.next(OperandKind::Immediate);
     b.out.offset = int64_t(b.parsed.offset) + kInstructionBytes + displacement.value;
     b.handler(&run_indirect);

@@ -50,7 +50,7 @@ struct BlockBarrier {
     uint32_t contribution = 0;  // lanes counted toward an explicit thread count
     uint32_t expected = 0;      // 0: all live threads
     uint32_t votes = 0;
-    uint32_t generation = 0;    // times the barrier let its threads go
+    uint32_t generation = 0;  // times the barrier let its threads go
     BarrierOperation operation = BarrierOperation::None;
     bool active = false;
 };

@@ -128,6 +128,21 @@ float require_scale(const char* op, const char* name, double scale) {
     return value;
 }
 
+void* require_workspace(const Argument& workspace, int64_t bytes) {
+    require_dtype(workspace, {ScalarType::Byte});
+    require_dims(workspace, 1, "[bytes]");
+    require_unit_last_stride(workspace);
+    if (workspace.tensor.size(0) < bytes) {
+        refuse(workspace.op, workspace.name, std::to_string(workspace.tensor.size(0)) + " bytes",
+               std::to_string(bytes) + " bytes at least", "Ask the plan: workspace_bytes");
+    }
+    if (reinterpret_cast<uintptr_t>(workspace.tensor.data_ptr()) % 16 != 0) {
+        refuse(workspace.op, workspace.name, "an address that is not a multiple of 16", "16-byte alignment",
+               "Pass a tensor of its own, or a slice that starts at a multiple of 16");
+    }
+    return workspace.tensor.data_ptr();
+}
+
 Buffer buffer_of(const Argument& argument, bool writable) {
     int64_t last = 0;  // offset of the last element
     for (int64_t dim = 0; dim < argument.tensor.dim(); ++dim) {

@@ -52,6 +52,9 @@ void require_writable_layout(const Argument& argument);
 // A host scale: positive and finite.
 float require_scale(const char* op, const char* name, double scale);
 
+// A uint8 workspace of at least so many bytes, 16-byte aligned; returns its address.
+void* require_workspace(const Argument& workspace, int64_t bytes);
+
 // The extent of a tensor from its first to its last element.
 Buffer buffer_of(const Argument& argument, bool writable);
 

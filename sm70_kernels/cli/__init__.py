@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from sm70_kernels import __version__
+from sm70_kernels.cli import watch
 
 FINE, PROBLEMS = 0, 1
 
@@ -21,6 +22,9 @@ wrong.
 _VERIFY_EXIT_CODES = """
 Exit codes: 0 intact; 1 something was changed, is missing, or is there and not listed, each is named; 2 the command line
 is wrong.
+"""
+_ESTIMATE_EXIT_CODES = """
+Exit codes: 0 estimated; 2 there is no such row, board or parameter, or the command line is wrong.
 """
 _COMPARE_EXIT_CODES = """
 Exit codes: 0 compared, whatever the verdicts; 2 the runs can't be compared, or the command line is wrong.
@@ -53,7 +57,10 @@ def list_command(context: click.Context, results: Path | None, as_json: bool) ->
     """List operators, kernels, hashes and recorded runs."""
     from sm70_kernels.cli import listing as body
 
-    listing = body.collect(results)
+    try:
+        listing = body.collect(results)
+    except body.UsageError as error:
+        raise click.UsageError(str(error), context) from error
     body.show(listing, as_json=as_json)
     context.exit(PROBLEMS if listing.problems else FINE)
 
@@ -99,6 +106,38 @@ def compare_command(context: click.Context, first: Path, second: Path, as_json: 
     body.show(comparison, as_json=as_json)
 
 
+@main.command("estimate", epilog=_ESTIMATE_EXIT_CODES)
+@click.argument("target")
+@click.option("--board", default="v100-sxm2", show_default=True, help="row of the machine table")
+@click.option("--clock", "clocks", multiple=True, type=float, help="SM clock in MHz; may be repeated")
+@click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="what if: a parameter of the machine table"
+)
+@click.option("--picture", type=click.Path(path_type=Path), help="folder for the SMs' timelines (SVG)")
+@click.option("--json", "as_json", is_flag=True, help="print one JSON document")
+@click.pass_context
+def estimate_command(
+    context: click.Context,
+    target: str,
+    board: str,
+    clocks: tuple[float, ...],
+    settings: tuple[str, ...],
+    picture: Path | None,
+    as_json: bool,
+) -> None:
+    """Estimate what rows of a benchmark module would take on a V100: cycles, rates, stalls, SASS lines.
+
+    TARGET is MODULE.py or MODULE.py:PATTERN, of a module with a function estimates(): benchmarks/bench_kv_cache.py has
+    one. Needs no GPU; the result is an estimate, its error is in docs/cycle-model.md.
+    """
+    from sm70_kernels.cli import estimate as body
+
+    try:
+        body.run(target, board=board, clocks_mhz=clocks, settings=settings, as_json=as_json, picture=picture)
+    except body.UsageError as error:
+        raise click.UsageError(str(error), context) from error
+
+
 @main.command("report", epilog=_VERIFY_EXIT_CODES)
 @click.argument("results", type=click.Path(path_type=Path))
 @click.option("--output", type=click.Path(path_type=Path), default=Path("report.html"), show_default=True)
@@ -114,6 +153,15 @@ def report_command(context: click.Context, results: Path, output: Path) -> None:
         raise click.UsageError(str(error), context) from error
     except body.MissingError as error:
         raise click.ClickException(str(error)) from error
-    output.write_text(text)
+    try:
+        output.write_text(text)
+    except OSError as error:
+        sentence = f"--output: got {output}, want a file that can be written ({error.strerror}). Name another one"
+        raise click.UsageError(sentence, context) from error
     click.echo(f"written: {output}{'' if intact else ', with findings: not everything is intact'}")
     context.exit(FINE if intact else PROBLEMS)
+
+
+main.add_command(watch.statistics_command)
+main.add_command(watch.hotspots_command)
+main.add_command(watch.trace_command)

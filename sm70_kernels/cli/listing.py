@@ -23,6 +23,11 @@ from sm70_kernels.evidence.schema import (
     read,
 )
 
+
+class UsageError(ValueError):
+    """What the command line names can't be listed."""
+
+
 State = Literal["current", "missing", "differs"]
 
 
@@ -159,10 +164,27 @@ def _runs(results: Path) -> tuple[list[Run], list[str]]:
     return found, problems
 
 
+def _readable(results: Path) -> Path:
+    """A folder that was asked for by name. Raises UsageError unless it can be read."""
+    try:
+        next(results.iterdir(), None)
+    except OSError as error:
+        raise UsageError(
+            f"--results: got {results}, want a folder of run folders that can be read ({error.strerror}). Name another "
+            "one, or leave the option out for the checkout's own"
+        ) from error
+    return results
+
+
 def collect(results: Path | None = None, root: Path = ROOT) -> Listing:
-    """Read the build manifest and the run folders: of the checkout, else of the current folder."""
+    """Read the build manifest and the run folders: of the checkout, else of the current folder.
+
+    A default folder that is not there holds no runs; one that was named must be readable. Raises UsageError.
+    """
     if results is None:
         results = root / "results" if (root / "csrc").is_dir() else Path("results")
+    else:
+        results = _readable(results)
     operators: list[Operator] = []
     emulator = None
     try:

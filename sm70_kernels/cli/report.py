@@ -88,7 +88,50 @@ def _groups(folder: Path) -> list[Group]:
     for row in samples.read_rows(folder):
         if row.arm == "operator" and row.ratios:
             functions.setdefault(str(row.facts["function"]), []).append(row)
-    return [_group(name, rows, Markup(_plot(rows))) for name, rows in sorted(functions.items())]
+    measured = [_group(name, rows, Markup(_plot(rows))) for name, rows in sorted(functions.items())]
+    return measured + _estimated_groups(folder)
+
+
+def _estimated_groups(folder: Path) -> list[Group]:
+    """Rows of the cycle model, with the timeline of the longest."""
+    from markupsafe import Markup
+
+    from sm70_kernels.cycle_model.picture import timeline_svg
+
+    functions: dict[str, list[samples.Row]] = {}
+    for row in samples.read_rows(folder):
+        if row.kind == samples.ESTIMATED and "estimated_ms" in row.facts:
+            functions.setdefault(str(row.facts["function"]), []).append(row)
+    groups = []
+    columns = ("row", "ms", "GB/s", "TFLOP/s", "of roof", "bound", "sampling")
+    for name, rows in sorted(functions.items()):
+        facts = rows[0].facts
+        machine = facts["machine"]
+        label = (
+            f"{facts['time_label']}: {rows[0].device} at {facts['estimated_clock_mhz']:g} MHz and "
+            f"{machine['dram_gbps']:g} GB/s, machine table revision {machine['revision']}; not measured"
+        )
+        longest = max(rows, key=lambda row: float(row.facts["estimated_ms"]))
+        try:
+            plot = timeline_svg(longest.facts["estimated_timeline"], longest.name)
+        except ImportError as error:
+            raise MissingError(f"{error}. Install the dependency group 'report'") from error
+        groups.append(Group(name, label, Markup(plot), columns, [_estimated_cells(row) for row in rows]))
+    return groups
+
+
+def _estimated_cells(row: samples.Row) -> list[str]:
+    facts = row.facts
+    tflops = facts["estimated_tflops"]
+    return [
+        row.name,
+        f"{facts['estimated_ms']:.4f}",
+        f"{facts['estimated_gbps']:.0f}",
+        "-" if tflops is None else f"{tflops:.1f}",
+        f"{facts['estimated_share_of_roof']:.1%}",
+        str(facts["estimated_bound"]),
+        f"±{facts['estimated_error']:.1%}",
+    ]
 
 
 def _group(name: str, rows: Sequence[samples.Row], plot: Any) -> Group:

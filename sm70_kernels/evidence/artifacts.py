@@ -1,4 +1,4 @@
-"""Whether a downloaded set of artifacts hangs together: sums, wheels, the build manifests inside, the provenance.
+"""Whether a downloaded set of artifacts hangs together: sums, wheels, what is inside them, the provenance.
 
 Read from the files: nothing is installed, unpacked to disk or loaded. A set whose sums, wheel and provenance were all
 replaced consistently is found by its signature or by building the commit again, not here.
@@ -26,6 +26,8 @@ from sm70_kernels.evidence.sums import Finding
 _STATEMENT = "https://in-toto.io/Statement/v1"
 _PROVENANCE = (".provenance.json", ".intoto.json")
 _MANIFEST = f"{PACKAGE.name}/{LIBRARY_FOLDER}/{MANIFEST_NAME}"
+_INSIDE = f"{PACKAGE.name}/{LIBRARY_FOLDER}/provenance.json"
+_BILL = ".cdx.json"
 
 
 class _Subject(msgspec.Struct, frozen=True):
@@ -65,6 +67,10 @@ def check(folder: Path) -> Iterator[Finding]:
         beside = folder / f"{wheel.stem}.manifest.json"
         if beside.is_file() and beside.read_bytes() != contents.get(_MANIFEST):
             yield Finding(path=beside.name, what=f"is not the build manifest inside {wheel.name}")
+        bills = {content for name, content in contents.items() if ".dist-info/sboms/" in name}
+        for path in sorted(folder.glob(f"*{_BILL}")):
+            if path.read_bytes() not in bills:
+                yield Finding(path=path.name, what=f"is not the bill of materials inside {wheel.name}")
         for name, digest in _libraries(contents).items():
             if libraries.setdefault(name, digest) != digest:
                 yield Finding(path=f"{wheel.name}/{name}", what="is not the same file as in the other wheel")
@@ -86,8 +92,9 @@ def _libraries(contents: Mapping[str, bytes]) -> dict[str, str]:
 
 
 def _wheel(wheel: str, contents: Mapping[str, bytes]) -> Iterator[Finding]:
-    """The files of a wheel against its RECORD, its libraries against the build manifest inside."""
+    """The files of a wheel against its RECORD, its libraries against the build manifest and the provenance inside."""
     yield from (Finding(path=f"{wheel}/{name}", what=what) for name, what in _record(contents))
+    yield from (Finding(path=f"{wheel}/{name}", what=what) for name, what in _inside(contents))
     try:
         build = msgspec.json.decode(contents[_MANIFEST], type=built.Build)
     except (KeyError, msgspec.MsgspecError) as error:
@@ -128,17 +135,46 @@ def _record(contents: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:
             yield name, "is not the file of the wheel's RECORD"
 
 
+def _statement(content: bytes) -> _Statement:
+    """A statement from its bytes. Raises EvidenceError with a sentence's predicate."""
+    try:
+        statement = msgspec.json.decode(content, type=_Statement)
+    except msgspec.MsgspecError as error:
+        raise EvidenceError(f"is no in-toto Statement v1 ({error})") from error
+    if statement.type != _STATEMENT:
+        raise EvidenceError(f"is no in-toto Statement v1 (its _type is {statement.type!r})")
+    return statement
+
+
+def _inside(contents: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:
+    """The statement inside a wheel: its subjects are the wheel's libraries, all of them."""
+    if _INSIDE not in contents:
+        yield _INSIDE, "is missing"
+        return
+    try:
+        subjects = {each.name: each.digest.get("sha256") for each in _statement(contents[_INSIDE]).subject}
+    except EvidenceError as error:
+        yield _INSIDE, str(error)
+        return
+    libraries = _libraries(contents)
+    for name in sorted(subjects.keys() | libraries.keys()):
+        if name not in libraries:
+            yield _INSIDE, f"names {name}, which is not in the wheel"
+        elif name not in subjects:
+            yield name, "is no subject of the provenance inside the wheel"
+        elif subjects[name] != libraries[name]:
+            yield name, f"is not the subject of the provenance inside, which says {str(subjects[name])[:12]}…"
+
+
 def _provenance(path: Path, libraries: Mapping[str, str], folder: Path, named: set[str]) -> Iterator[Finding]:
     """A statement's subjects against the files: artifacts beside it, and libraries inside the wheels.
 
     The subjects that are here are added to ``named``.
     """
     try:
-        statement = msgspec.json.decode(path.read_bytes(), type=_Statement)
-        if statement.type != _STATEMENT:
-            raise EvidenceError(f"its _type is {statement.type!r}")
-    except (msgspec.MsgspecError, EvidenceError) as error:
-        yield Finding(path=path.name, what=f"is no in-toto Statement v1 ({error})")
+        statement = _statement(path.read_bytes())
+    except EvidenceError as error:
+        yield Finding(path=path.name, what=str(error))
         return
     for subject in statement.subject:
         inside = _named(subject.name, libraries)

@@ -64,18 +64,19 @@ class RunFolder:
 
     @classmethod
     def start(cls, session: SessionName, command: Sequence[str], results: Path, root: Path = ROOT) -> RunFolder:
-        """Make ``results/<UTC>-<commit7>-<session>``. Of two sessions in one second the later waits for the next."""
+        """Make ``results/<UTC>-<commit7>-<session>``. Of two sessions in one second the later waits for the next.
+
+        Raises EvidenceError when the folder can't be written.
+        """
         commit, dirty, build_commit = _commits(session, root)
         names = places.here(root)
-        results.mkdir(parents=True, exist_ok=True)
-        while True:
-            moment = _now()
-            path = results / f"{moment:%Y%m%dT%H%M%SZ}-{commit[:7] if commit else 'nogit'}-{session}"
-            try:
-                path.mkdir()
-                break
-            except FileExistsError:
-                time.sleep(0.1)
+        try:
+            path, moment = cls._make(results, f"{commit[:7] if commit else 'nogit'}-{session}")
+        except OSError as error:
+            raise EvidenceError(
+                f"--results: got {results}, want a folder that can be written ({error.strerror}). Make it writable, or "
+                "name another one with --results"
+            ) from error
         manifest = Manifest(
             session=session,
             status="fail",
@@ -89,6 +90,20 @@ class RunFolder:
         )
         write(path / MANIFEST, manifest)
         return cls(path, manifest, names)
+
+    @staticmethod
+    def _make(results: Path, name: str) -> tuple[Path, datetime]:
+        """Make the folder and those above it."""
+        results.mkdir(parents=True, exist_ok=True)
+        while True:
+            moment = _now()
+            path = results / f"{moment:%Y%m%dT%H%M%SZ}-{name}"
+            try:
+                path.mkdir()
+            except FileExistsError:
+                time.sleep(0.1)
+            else:
+                return path, moment
 
     def update(self, **fields: Any) -> None:
         """Set fields of the manifest; they are written by :meth:`finish`."""

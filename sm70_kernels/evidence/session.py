@@ -83,7 +83,7 @@ def _finish_pytest(
     folder.update(libraries=seen.libraries, counts=seen.counts)
     summary = f"{seen.counts.passed} passed, {seen.counts.skipped} skipped"
     lacking = [skip for skip in seen.skips if skip.reason.startswith(NEEDS)]
-    done = seen.counts.executed if rows is None else rows.gpu + rows.emulator
+    done = seen.counts.executed if rows is None else rows.gpu + rows.emulator + rows.estimated
     if seen.mismatches:
         folder.finish("fail", seen.mismatches[0])
     elif exit_code != 0:

@@ -14,59 +14,15 @@ import torch
 from torch import Tensor
 
 from sm70_kernels import _native
+from sm70_kernels._arguments import format_name, require_tensors, split_scale
 
 #: Revision of the numerical contract that this module is written for; the DSO must have the same.
 CAPABILITY_REVISION = 1
 
 library = _native.load("kv_cache", CAPABILITY_REVISION)
 
-#: Storage formats, by name, with the dtype of a typed cache. ``fp8`` is an alias of ``e4m3``, and the only one.
-FORMATS = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2, "fp16": torch.float16}
-_ALIASES = {"fp8": "e4m3", "fp8_e5m2": "e5m2"}
-
 #: Rows are gathered, and zeroed past their length, up to a multiple of this many tokens.
 TILE_TOKENS = 16
-
-
-def _format_name(op: str, kv_format: str | None, cache: Tensor) -> str:
-    """Canonical format name; without one it follows from the cache's dtype, except for uint8, which says nothing."""
-    if kv_format is not None:
-        name = _ALIASES.get(kv_format, kv_format)
-        if name not in FORMATS:
-            raise ValueError(
-                f"{op}: argument 'kv_format': got {kv_format!r}, want one of {sorted([*FORMATS, *_ALIASES])}. "
-                "Name the format that the cache holds"
-            )
-        return name
-    for name, dtype in FORMATS.items():
-        if cache.dtype == dtype:
-            return name
-    raise ValueError(
-        f"{op}: argument 'kv_format': got None for a {cache.dtype} cache, whose dtype does not say the format, want "
-        f"one of {sorted([*FORMATS, *_ALIASES])}. Name the format that the cache holds"
-    )
-
-
-def _split_scale(op: str, name: str, scale: float | Tensor) -> tuple[float, Tensor | None]:
-    """The operator takes a host scale and an optional device scale."""
-    if isinstance(scale, Tensor):
-        return 1.0, scale
-    if not isinstance(scale, int | float):
-        raise TypeError(
-            f"{op}: argument {name!r}: got {type(scale).__name__}, want a number or a one-element float32 tensor. "
-            "Pass the factor between stored and real values"
-        )
-    return scale, None
-
-
-def _require_tensors(op: str, **arguments: object) -> None:
-    """Refuse what is no tensor with a sentence; the operator itself checks device, dtype and shape."""
-    for name, value in arguments.items():
-        if not isinstance(value, Tensor):
-            raise TypeError(
-                f"{op}: argument {name!r}: got {type(value).__name__}, want a torch.Tensor. Convert it, with "
-                "torch.as_tensor for instance"
-            )
 
 
 def _allocate_outputs(
@@ -124,10 +80,10 @@ def write_paged_kv(
             the argument, what was got and what is wanted.
     """
     op = "write_paged_kv"
-    _require_tensors(op, k=k, v=v, key_cache=key_cache, value_cache=value_cache, slot_mapping=slot_mapping)
-    k_host, k_device = _split_scale(op, "k_scale", k_scale)
-    v_host, v_device = _split_scale(op, "v_scale", v_scale)
-    name = _format_name(op, kv_format, key_cache)
+    require_tensors(op, k=k, v=v, key_cache=key_cache, value_cache=value_cache, slot_mapping=slot_mapping)
+    k_host, k_device = split_scale(op, "k_scale", k_scale)
+    v_host, v_device = split_scale(op, "v_scale", v_scale)
+    name = format_name(op, kv_format, key_cache)
     torch.ops.sm70_kernels.write_paged_kv(
         k, v, key_cache, value_cache, slot_mapping, name, k_host, v_host, k_device, v_device
     )
@@ -172,7 +128,7 @@ def gather_paged_kv(
         RuntimeError, TypeError, ValueError: as in :func:`write_paged_kv`.
     """
     op = "gather_paged_kv"
-    _require_tensors(op, key_cache=key_cache, value_cache=value_cache, block_table=block_table, seq_lens=seq_lens)
+    require_tensors(op, key_cache=key_cache, value_cache=value_cache, block_table=block_table, seq_lens=seq_lens)
     if (k_out is None) != (v_out is None):
         raise ValueError(
             f"{op}: arguments 'k_out' and 'v_out': got one of them, want both or none. Pass the other one too"
@@ -184,12 +140,12 @@ def gather_paged_kv(
             f"{op}: argument 'max_tokens': got it beside outputs, whose size it would repeat, want None. "
             "Pass one of the two"
         )
-    _require_tensors(op, k_out=k_out, v_out=v_out)
+    require_tensors(op, k_out=k_out, v_out=v_out)
     if out_block_table is not None:
-        _require_tensors(op, out_block_table=out_block_table)
-    k_host, k_device = _split_scale(op, "k_scale", k_scale)
-    v_host, v_device = _split_scale(op, "v_scale", v_scale)
-    name = _format_name(op, kv_format, key_cache)
+        require_tensors(op, out_block_table=out_block_table)
+    k_host, k_device = split_scale(op, "k_scale", k_scale)
+    v_host, v_device = split_scale(op, "v_scale", v_scale)
+    name = format_name(op, kv_format, key_cache)
     torch.ops.sm70_kernels.gather_paged_kv(
         key_cache, value_cache, block_table, seq_lens, k_out, v_out, name, k_host, v_host, k_device, v_device,
         out_block_table,

@@ -12,14 +12,14 @@ import shutil
 import sys
 import tempfile
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from sm70_kernels._variables import VariableError
 from sm70_kernels.build import inplace
-from sm70_kernels.build.manifest import sha256, source_record
+from sm70_kernels.build.manifest import sha256
 from sm70_kernels.build.settings import ROOT, BuildError
-from sm70_kernels.release import provenance, sbom, tools
+from sm70_kernels.release import inside, provenance, tools
 from sm70_kernels.release.reproduce import require_clean
 
 SUMS = "SHA256SUMS"
@@ -32,12 +32,11 @@ def _one(folder: Path, pattern: str) -> Path:
     return found[0]
 
 
-def _json(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
+def check_wheel(wheel: Path, manifest: Path, records: Mapping[str, str]) -> None:
+    """Raise BuildError unless the wheel holds the manifest and every file it names, byte by byte as built in place.
 
-
-def check_wheel(wheel: Path, manifest: Path) -> None:
-    """Raise BuildError unless the wheel holds the manifest and every file it names, byte by byte as built in place."""
+    ``records`` are what it must hold besides: name -> text.
+    """
     expected = {str(manifest.relative_to(ROOT)): sha256(manifest)}
     expected |= {entry["path"]: entry["sha256"] for entry in provenance.built_files(json.loads(manifest.read_text()))}
     with zipfile.ZipFile(wheel) as archive:
@@ -49,6 +48,9 @@ def check_wheel(wheel: Path, manifest: Path) -> None:
                 )
             if archive.read(name) != (ROOT / name).read_bytes() or sha256(ROOT / name) != digest:
                 raise BuildError(f"{wheel.name}: {name} differs from the one built in place. Build again")
+        for name, text in records.items():
+            if name not in held or archive.read(name) != text.encode():
+                raise BuildError(f"{wheel.name}: got no {name} of this build, want it inside. Build again")
         libraries = {name for name in held if name.endswith(".so")}
     if strangers := sorted(libraries - set(expected)):
         raise BuildError(
@@ -64,17 +66,15 @@ def write_sums(folder: Path) -> None:
 
 def make(folder: Path) -> Path:
     """Write a whole release into an empty folder; returns the wheel."""
-    record = source_record(ROOT)
-    epoch = int(record["commit_time"] or tools.DEFAULT_EPOCH)
-    uv = tools.find_uv()
     manifest = inplace.build()
-    tools.build_archives(Path(sys.executable), ROOT, folder, tools.environment(SOURCE_DATE_EPOCH=str(epoch)))
+    tools.build_archives(Path(sys.executable), ROOT, folder, tools.environment(SOURCE_DATE_EPOCH=str(inside.epoch())))
     wheel, sdist = _one(folder, "*.whl"), _one(folder, "*.tar.gz")
-    check_wheel(wheel, manifest)
+    records = inside.records(manifest)
+    check_wheel(wheel, manifest, records)
     shutil.copyfile(manifest, folder / f"{wheel.stem}.manifest.json")
     statement = provenance.statement(json.loads(manifest.read_text()), manifest, [wheel, sdist])
-    _json(folder / f"{wheel.stem}.provenance.json", statement)
-    _json(folder / f"{sdist.name.removesuffix('.tar.gz')}.cdx.json", sbom.document(uv, epoch))
+    (folder / f"{wheel.stem}.provenance.json").write_text(tools.json_text(statement))
+    (folder / f"{sdist.name.removesuffix('.tar.gz')}.cdx.json").write_text(records[inside.BILL])
     write_sums(folder)
     return wheel
 

@@ -25,8 +25,8 @@ BUILD_TYPE = "urn:sm70-kernels:build-type:ninja:1"
 #: The nox session, on whatever machine: the bytes do not depend on it.
 BUILDER = "urn:sm70-kernels:builder:nox-dist:1"
 
-#: hatchling puts the archives together; the others make or link the libraries.
-_DISTRIBUTIONS = {*BUILD_DISTRIBUTIONS, "hatchling"}
+#: hatchling puts the archives together, uv writes the bill of materials; the others make or link the libraries.
+_DISTRIBUTIONS = {*BUILD_DISTRIBUTIONS, "hatchling", "uv"}
 
 
 def locked_files(lock: Path = ROOT / "uv.lock") -> list[dict[str, Any]]:
@@ -58,7 +58,9 @@ def _described(path: Path, name: str | None = None) -> dict[str, Any]:
     return {"name": name or path.name, "digest": {"sha256": sha256(path)}}
 
 
-def statement(manifest: dict[str, Any], manifest_file: Path, archives: list[Path]) -> dict[str, Any]:
+def statement(
+    manifest: dict[str, Any], manifest_file: Path, archives: list[Path], builder: str = BUILDER
+) -> dict[str, Any]:
     """The statement about the files of a manifest and the archives that hold them."""
     built = [{"name": entry["path"], "digest": {"sha256": entry["sha256"]}} for entry in built_files(manifest)]
     source = {"name": "source", "digest": {"gitCommit": manifest["commit"]}} if manifest["commit"] else None
@@ -79,7 +81,7 @@ def statement(manifest: dict[str, Any], manifest_file: Path, archives: list[Path
                 "resolvedDependencies": [descriptor for descriptor in dependencies if descriptor],
             },
             "runDetails": {
-                "builder": {"id": BUILDER},
+                "builder": {"id": builder},
                 "byproducts": [_described(manifest_file, "sm70_kernels/lib/manifest.json")],
             },
         },

@@ -35,6 +35,7 @@ COMPARED = (
     "build/test_ops/*/kernel.cubin",
     "build/test_ops/*/kernel.sass",
     "build/test_ops/*/*.so",
+    "build/release/*",
     "dist/*",
 )
 ANOTHER_DAY = 1_000_000_000

@@ -7,6 +7,7 @@ the content and the commit only.
 from __future__ import annotations
 
 import json
+import sys
 import uuid
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,8 +19,9 @@ from sm70_kernels.release import tools
 
 def document(uv: Path, epoch: int) -> dict[str, Any]:
     """The bill of materials of this checkout's lock file."""
-    command: list[str | Path] = [uv, "export", "--quiet", "--locked", "--no-default-groups", "--format", "cyclonedx1.5"]
-    return normalized(json.loads(tools.run([*command, "--preview-features", "sbom-export"], ROOT)), epoch)
+    command: list[str | Path] = [uv, "export", "--quiet", "--offline", "--locked", "--no-default-groups"]
+    command += ["--python", sys.executable, "--format", "cyclonedx1.5", "--preview-features", "sbom-export"]
+    return normalized(json.loads(tools.run(command, ROOT)), epoch)
 
 
 def normalized(bill: dict[str, Any], epoch: int) -> dict[str, Any]:

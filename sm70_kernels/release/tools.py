@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from sm70_kernels.build.settings import BuildError
 
@@ -27,6 +29,11 @@ def find_uv() -> Path:
             "uv was not found: want it in the environment. Run this through scripts/nox, which installs it"
         )
     return Path(found)
+
+
+def json_text(content: dict[str, Any]) -> str:
+    """JSON as every file of a release has it: the same content is the same bytes."""
+    return json.dumps(content, indent=1, sort_keys=True) + "\n"
 
 
 def environment(**changes: str) -> dict[str, str]:

@@ -17,7 +17,8 @@ import pytest
 
 from sm70_kernels import __version__
 from sm70_kernels.build import manifest, settings
-from sm70_kernels.release import dist, provenance, tools
+from sm70_kernels.evidence import artifacts
+from sm70_kernels.release import dist, inside, provenance, tools
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = f"cp{sys.version_info.major}{sys.version_info.minor}"
@@ -50,15 +51,25 @@ def pack(root: Path, wheel: Path, **changed: bytes | None) -> Path:
 def test_a_wheel_with_other_files_than_the_manifests_is_refused(checkout: Path, tmp_path: Path) -> None:
     path = checkout / "sm70_kernels" / "lib" / "manifest.json"
     wheel = tmp_path / "x.whl"
-    dist.check_wheel(pack(checkout, wheel), path)
+    dist.check_wheel(pack(checkout, wheel), path, {})
     for name in ("libsm70_kv_cache", "libsm70_emulator", "_emulator", "manifest"):
         with pytest.raises(settings.BuildError, match=f"got no sm70_kernels/.*{name}.*want it inside"):
-            dist.check_wheel(pack(checkout, wheel, **{name: None}), path)
+            dist.check_wheel(pack(checkout, wheel, **{name: None}), path, {})
         with pytest.raises(settings.BuildError, match=f"{name}.* differs from the one built in place"):
-            dist.check_wheel(pack(checkout, wheel, **{name: b"other"}), path)
+            dist.check_wheel(pack(checkout, wheel, **{name: b"other"}), path, {})
     (checkout / "sm70_kernels" / "lib" / "libsm70_stranger.so").touch()
     with pytest.raises(settings.BuildError, match="want only libraries of the manifest"):
-        dist.check_wheel(pack(checkout, wheel), path)
+        dist.check_wheel(pack(checkout, wheel), path, {})
+
+
+def test_a_wheel_without_the_records_of_its_build_is_refused(checkout: Path, tmp_path: Path) -> None:
+    path = checkout / "sm70_kernels" / "lib" / "manifest.json"
+    (checkout / "bill.json").write_text("of this build")
+    wheel = pack(checkout, tmp_path / "x.whl")
+    dist.check_wheel(wheel, path, {"bill.json": "of this build"})
+    for name, text in (("bill.json", "of another build"), ("missing.json", "")):
+        with pytest.raises(settings.BuildError, match=f"got no {name} of this build, want it inside"):
+            dist.check_wheel(wheel, path, {name: text})
 
 
 def test_an_earlier_release_is_replaced_and_nothing_else(tmp_path: Path) -> None:
@@ -113,7 +124,13 @@ def test_sdist_builds_to_the_same_release_without_git(tmp_path: Path) -> None:
         for name, content in libraries.items():
             assert hashlib.sha256(wheel.read(name)).digest() == hashlib.sha256(content).digest(), name
         tag = wheel.read(f"{SDIST}.dist-info/WHEEL").decode()
+        statement, bill = wheel.read(inside.STATEMENT), wheel.read(inside.BILL)
+        listed = wheel.read(f"{SDIST}.dist-info/RECORD").decode()
+    assert f"{inside.STATEMENT},sha256=" in listed and f"{inside.BILL},sha256=" in listed
     assert f"Tag: {PYTHON}-{PYTHON}-linux_x86_64\n" in tag and "Root-Is-Purelib: false" in tag
+    assert json.loads(statement)["predicate"]["runDetails"]["builder"]["id"] == inside.BUILDER
+    subjects = {each["name"]: each["digest"]["sha256"] for each in json.loads(statement)["subject"]}
+    assert subjects == {name: hashlib.sha256(content).hexdigest() for name, content in libraries.items()}
     assert (within["commit"], within["dirty"]) == (record["commit"], record["dirty"])
     for name in ("operators", "emulator", "interpreter_module", "sources"):
         assert within[name] == built[name], name
@@ -131,6 +148,8 @@ def test_sdist_builds_to_the_same_release_without_git(tmp_path: Path) -> None:
     }
     for name in (f"{WHEEL}.whl", f"{SDIST}.tar.gz"):
         assert first[name] == (tmp_path / name).read_bytes(), f"{name} differs between two ways to build it"
+    assert first[f"{SDIST}.cdx.json"] == bill
+    assert list(artifacts.check(tmp_path / "first")) == []
     for path in unpacked.rglob("*"):
         os.utime(path, follow_symlinks=False)  # another day
     assert release(unpacked, tmp_path / "second") == first

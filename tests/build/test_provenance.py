@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sm70_kernels.build import manifest, settings
-from sm70_kernels.release import provenance, sbom, tools
+from sm70_kernels.release import inside, provenance, sbom, tools
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFEST = settings.PACKAGE / settings.LIBRARY_FOLDER / settings.MANIFEST_NAME
@@ -23,6 +23,12 @@ EPOCH = 1_700_000_000
 def statement() -> dict[str, Any]:
     """The statement about this checkout's build, with an archive beside it."""
     return provenance.statement(json.loads(MANIFEST.read_text()), MANIFEST, [ROOT / "LICENSE"])
+
+
+@pytest.fixture(scope="module")
+def records() -> dict[str, Any]:
+    """What the wheel says about itself, as the build hook writes it."""
+    return {name: json.loads(text) for name, text in inside.records(MANIFEST).items()}
 
 
 def test_statement_and_predicate_are_of_the_specification(statement: dict[str, Any]) -> None:
@@ -53,12 +59,30 @@ def test_subjects_are_the_built_files(statement: dict[str, Any]) -> None:
         assert manifest.sha256(ROOT / name) == digest
 
 
+def test_the_wheel_holds_the_same_statement_without_the_archives(
+    statement: dict[str, Any], records: dict[str, Any]
+) -> None:
+    within = records[inside.STATEMENT]
+    assert within["subject"] == [each for each in statement["subject"] if each["name"] != "LICENSE"]
+    assert within["predicate"]["buildDefinition"] == statement["predicate"]["buildDefinition"]
+    assert within["predicate"]["runDetails"]["builder"] == {"id": inside.BUILDER}
+    assert inside.BUILDER != provenance.BUILDER
+
+
+def test_the_wheel_holds_the_bill_where_pep_770_says(records: dict[str, Any], bill: dict[str, Any]) -> None:
+    assert re.fullmatch(r"sm70_kernels-[\d.]+\.dist-info/sboms/[\w-]+\.cdx\.json", inside.BILL)
+    assert records[inside.BILL]["components"] == bill["components"]
+    again = sbom.normalized(bill, inside.epoch())
+    assert records[inside.BILL] == again
+
+
 def test_dependencies_are_the_commit_the_lock_and_the_installed_wheels(statement: dict[str, Any]) -> None:
     commit = json.loads(MANIFEST.read_text())["commit"]
     dependencies = {each["name"]: each for each in statement["predicate"]["buildDefinition"]["resolvedDependencies"]}
     assert commit is None or dependencies["source"]["digest"] == {"gitCommit": commit}
     assert dependencies["uv.lock"]["digest"] == {"sha256": manifest.sha256(ROOT / "uv.lock")}
     wheels = [name for name in dependencies if name.endswith(".whl")]
+    assert {"hatchling", "uv"} < {name.split("-")[0] for name in wheels}
     locked = (ROOT / "uv.lock").read_text()
     for name in wheels:
         assert f'{dependencies[name]["uri"]}", hash = "sha256:{dependencies[name]["digest"]["sha256"]}"' in locked

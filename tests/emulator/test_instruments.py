@@ -40,7 +40,7 @@ def test_an_operator_s_launch_is_counted():
 
 
 def test_what_instruments_refuse():
-    with pytest.raises(InstrumentError, match="got 'thermometer', want one of .*execution_counts"):
+    with pytest.raises(InstrumentError, match=r"got 'thermometer', want one of .*execution_counts"):
         Instruments("thermometer")
     with pytest.raises(InstrumentError, match="takes no options, got 'depth=3'"):
         Instruments(execution_counts={"depth": 3})

@@ -19,6 +19,7 @@ LIBRARY, MODULE = "sm70_kernels/lib/libsm70_kv_cache.so", "sm70_kernels/_emulato
 MANIFEST, RECORD = "sm70_kernels/lib/manifest.json", "sm70_kernels-0.1.0.dist-info/RECORD"
 WHEEL, SDIST = "sm70_kernels-0.1.0-cp311-cp311-linux_x86_64.whl", "sm70_kernels-0.1.0.tar.gz"
 STATEMENT = WHEEL.removesuffix(".whl") + ".provenance.json"
+INSIDE, BILL = "sm70_kernels/lib/provenance.json", "sm70_kernels-0.1.0.dist-info/sboms/sm70-kernels.cdx.json"
 
 
 def digest(content: bytes) -> str:
@@ -58,17 +59,24 @@ def files() -> dict[str, bytes]:
         "sources": {},
         "versions": {},
     }
-    return {LIBRARY: library, MODULE: b"module", MANIFEST: json.dumps(manifest).encode(), "sm70_kernels/a.py": b"a\n"}
+    return {
+        LIBRARY: library,
+        MODULE: b"module",
+        MANIFEST: json.dumps(manifest).encode(),
+        INSIDE: statement({LIBRARY: digest(library), MODULE: digest(b"module")}),
+        BILL: b"{}\n",
+        "sm70_kernels/a.py": b"a\n",
+    }
 
 
-def write_statement(folder: Path, subjects: dict[str, str]) -> None:
-    statement = {
+def statement(subjects: dict[str, str]) -> bytes:
+    content = {
         "_type": "https://in-toto.io/Statement/v1",
         "subject": [{"name": name, "digest": {"sha256": sha256}} for name, sha256 in subjects.items()],
         "predicateType": "https://slsa.dev/provenance/v1",
         "predicate": {},
     }
-    (folder / STATEMENT).write_text(json.dumps(statement))
+    return json.dumps(content).encode()
 
 
 @pytest.fixture
@@ -77,7 +85,8 @@ def dist(tmp_path: Path, files: dict[str, bytes]) -> Path:
     pack(tmp_path, files)
     (tmp_path / SDIST).write_bytes(b"sdist")
     subjects = {LIBRARY: digest(files[LIBRARY]), MODULE: digest(b"module"), SDIST: digest(b"sdist")}
-    write_statement(tmp_path, subjects | {WHEEL: digest((tmp_path / WHEEL).read_bytes())})
+    subjects[WHEEL] = digest((tmp_path / WHEEL).read_bytes())
+    (tmp_path / STATEMENT).write_bytes(statement(subjects))
     run.seal(tmp_path)
     return tmp_path
 
@@ -141,6 +150,15 @@ def ptx_place(library: bytes) -> int:
             ["libsm70_x.so is not in the build manifest", "is no subject of"],
         ),
         (lambda _: {MANIFEST: b"{}"}, [f"{MANIFEST} is missing or no build manifest"]),
+        (
+            lambda _: {INSIDE: statement({LIBRARY: "0" * 64, "other.so": "0" * 64})},
+            [
+                f"{WHEEL}/{LIBRARY} is not the subject of the provenance inside, which says 000000000000…",
+                f"{WHEEL}/{INSIDE} names other.so, which is not in the wheel",
+                f"{WHEEL}/{MODULE} is no subject of the provenance inside the wheel",
+            ],
+        ),
+        (lambda _: {INSIDE: b"{}"}, [f"{WHEEL}/{INSIDE} is no in-toto Statement v1"]),
     ],
 )
 def test_a_wheel_with_fitting_record_and_sums(
@@ -164,6 +182,22 @@ def test_a_manifest_beside_that_is_not_the_one_inside(dist: Path, files: dict[st
     assert f"{path.name} is not the build manifest inside {WHEEL}" in verify(dist).output
 
 
+def test_a_wheel_without_a_provenance_inside(dist: Path, files: dict[str, bytes]) -> None:
+    pack(dist, {name: content for name, content in files.items() if name != INSIDE})
+    run.seal(dist)
+    assert f"{WHEEL}/{INSIDE} is missing" in verify(dist).output
+
+
+def test_a_bill_of_materials_beside_that_is_not_the_one_inside(dist: Path, files: dict[str, bytes]) -> None:
+    path = dist / "sm70_kernels-0.1.0.cdx.json"
+    path.write_bytes(files[BILL])
+    run.seal(dist)
+    assert verify(dist).exit_code == 0
+    path.write_bytes(b"[]\n")
+    run.seal(dist)
+    assert f"{path.name} is not the bill of materials inside {WHEEL}" in verify(dist).output
+
+
 def test_a_member_that_is_not_as_recorded(dist: Path, files: dict[str, bytes]) -> None:
     with zipfile.ZipFile(dist / WHEEL) as archive:
         record = archive.read(RECORD)
@@ -175,7 +209,7 @@ def test_a_member_that_is_not_as_recorded(dist: Path, files: dict[str, bytes]) -
 
 
 def test_a_provenance_of_something_else(dist: Path) -> None:
-    write_statement(dist, {LIBRARY: "0" * 64, "other.whl": "0" * 64})
+    (dist / STATEMENT).write_bytes(statement({LIBRARY: "0" * 64, "other.whl": "0" * 64}))
     run.seal(dist)
     done = verify(dist)
     assert f"{LIBRARY} is not the subject of {STATEMENT}" in done.output

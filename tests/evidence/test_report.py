@@ -70,5 +70,14 @@ def test_the_plot_is_the_same_each_time(results: Path, tmp_path: Path) -> None:
     assert pages[0].read_text() == pages[1].read_text()
 
 
+def test_a_page_that_can_not_be_written_is_a_usage_error(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "_plot", lambda rows: "<svg></svg>")
+    done = invoke(results, tmp_path / "no folder" / "page.html")
+    assert done.exit_code == 2 and isinstance(done.exception, SystemExit)
+    assert "--output: got " in done.output and "want a file that can be written (No such file" in done.output
+
+
 def test_a_folder_without_runs_is_a_usage_error(tmp_path: Path) -> None:
     assert invoke(tmp_path, tmp_path / "page.html").exit_code == 2

@@ -114,6 +114,17 @@ def test_a_misspelt_variable_is_refused(tree: Tree, monkeypatch: pytest.MonkeyPa
     assert "SM70_KERNELS_ALOW_JIT" in done.stderr
 
 
+@pytest.mark.parametrize("session", ["build", "test", "bench"])
+def test_a_results_folder_that_can_not_be_written_is_refused(tree: Tree, session: str) -> None:
+    tree.write("file", "")
+    for folder, reason in ((tree.root / "file", "File exists"), (tree.root / "file" / "below", "Not a directory")):
+        done = tree.session(session, "--results", str(folder))
+        assert done.returncode == 2
+        sentence = f"{session}: --results: got {folder}, want a folder that can be written ({reason})"
+        assert done.stderr.startswith(sentence)
+        assert "name another one with --results" in done.stderr and "Traceback" not in done.stderr
+
+
 def test_no_executed_test_is_no_pass(tree: Tree) -> None:
     tree.write("tests/test_inner.py", OTHER_SKIP)
     assert tree.session("test").returncode == 1

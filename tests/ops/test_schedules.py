@@ -12,7 +12,7 @@ from torch import Tensor
 import sm70_kernels.ops
 from sm70_kernels import emulator
 from sm70_kernels.checks import Checks
-from sm70_kernels.ops import kv_cache
+from sm70_kernels.ops import decode, kv_cache
 from sm70_kernels.reference.compare import compare_bitwise
 from tests.ops import marks
 from tests.ops.kv_cases import canonical_nan, fill_live, make_cache, make_rows, poison, random_bytes
@@ -41,8 +41,39 @@ def write_and_gather() -> list[Tensor]:
     return [canonical_nan(tensor) for tensor in live]
 
 
+def decode_rows() -> list[Tensor]:
+    """Both variants over pages with poisoned tails, in a workspace and an output that nothing has written."""
+    lengths, dim = [37, 0, 16, 150], 64
+    caches = make_cache("contiguous", (15, 16, 1, dim), "e4m3", CPU)
+    rows = make_rows(lengths, 16, 15, CPU, max_tokens=160)
+    generator = torch.Generator().manual_seed(2)
+    for cache in caches:
+        for row, length in enumerate(lengths):
+            for token in range(length):
+                live = cache[int(rows.block_table[row, token // 16]), token % 16]
+                live.copy_(torch.randint(0, 0x40, live.shape, generator=generator))  # no NaN: below 2
+                marks.clean(live)
+    q = torch.randn(len(lengths), 6, dim, generator=generator).half()
+    results = []
+    for variant in decode.VARIANTS:
+        plan = decode.plan(
+            rows=len(lengths),
+            query_heads=6,
+            kv_heads=1,
+            head_dim=dim,
+            max_tokens=160,
+            kv_format="e4m3",
+            variant=variant,
+            device="cpu",
+        )
+        out, workspace = torch.empty_like(q), plan.new_workspace()
+        marks.undefined(out, workspace)
+        results.append(plan.run(q, *caches, rows.block_table, rows.seq_lens, out=out, workspace=workspace))
+    return results
+
+
 #: By operator module, launches on small shapes that return what must not change.
-CASES: dict[str, Callable[[], list[Tensor]]] = {"kv_cache": write_and_gather}
+CASES: dict[str, Callable[[], list[Tensor]]] = {"kv_cache": write_and_gather, "decode": decode_rows}
 
 
 def test_every_operator_has_a_case() -> None:

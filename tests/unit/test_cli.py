@@ -273,6 +273,22 @@ def test_list_shows_runs_the_latest_first(root: Path) -> None:
     assert not runs[0].complete
 
 
+def test_list_refuses_a_named_results_folder_that_can_not_be_read(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path, reason in ((tmp_path / "nothing", "No such file or directory"), (tmp_path / "file", "Not a directory")):
+        done = invoke("list", "--results", str(path))
+        assert done.exit_code == 2 and isinstance(done.exception, SystemExit)
+        text = " ".join(done.output.split())
+        assert f"--results: got {path}, want a folder of run folders that can be read ({reason})" in text
+        assert "leave the option out" in text
+
+
+def test_list_without_any_run_is_fine(root: Path) -> None:
+    assert listing.collect(root=root).runs == []
+    (root / "results").mkdir()
+    assert listing.collect(root / "results", root).runs == []
+
+
 def test_list_with_problems_exits_1(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / LIBRARY).unlink()
     broken = root / "results" / "20260102T030405Z-0123456-test"

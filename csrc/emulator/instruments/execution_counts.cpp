@@ -7,6 +7,7 @@
 
 #include "../error.h"
 #include "../launch.h"
+#include "json.h"
 
 namespace sm70emu {
 namespace {
@@ -41,7 +42,7 @@ class ExecutionCounts : public Instrument {
             json << kernel_separator << "\"" << name << "\": [";
             const char* separator = "";
             for (size_t i = 0; i + 1 < kernel.counts.size(); ++i) {  // the last is the emulator's own sentinel
-                json << separator << "[\"" << kernel.texts[i] << "\", " << kernel.counts[i].warps << ", "
+                json << separator << "[" << quoted(kernel.texts[i]) << ", " << kernel.counts[i].warps << ", "
                      << kernel.counts[i].lanes << "]";
                 separator = ", ";
             }

@@ -12,6 +12,7 @@
 #include "ops/kv_cache/write_scale.h"
 #include "runtime/launch.h"
 #include "runtime/operator.h"
+#include "runtime/paged_cache_checks.h"
 #include "runtime/tensor_checks.h"
 
 SM70_CAPABILITY_REVISION(1)
@@ -19,6 +20,7 @@ SM70_CAPABILITY_REVISION(1)
 namespace sm70::kv_cache {
 
 using runtime::Argument;
+using runtime::CacheFormat;
 using runtime::ScalarType;
 using torch::stable::Tensor;
 
@@ -26,27 +28,6 @@ using torch::stable::Tensor;
 // from others (measured against 8, 24 and 32 on a memory-bound row).
 constexpr int64_t kBlocksPerMultiprocessor = 16;
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
-
-struct Format {
-    std::string name;
-    ScalarType dtype;  // of a typed cache; FP8 may also be stored as uint8
-};
-
-Format require_format(const char* op, const std::string& name) {
-    if (name == "e4m3") return {name, ScalarType::Float8_e4m3fn};
-    if (name == "e5m2") return {name, ScalarType::Float8_e5m2};
-    if (name == "fp16") return {name, ScalarType::Half};
-    runtime::refuse(op, "kv_format", "'" + name + "'", "'e4m3', 'e5m2' or 'fp16'",
-                    "Name the format that the cache holds");
-}
-
-void require_cache_dtype(const Argument& cache, const Format& format) {
-    if (format.dtype == ScalarType::Half) {
-        runtime::require_dtype(cache, {format.dtype});
-    } else {
-        runtime::require_dtype(cache, {format.dtype, ScalarType::Byte});
-    }
-}
 
 // Strides of a tensor `[outer, tokens, Hkv, D]` or `[tokens, Hkv, D]`.
 TokenTensor token_tensor(const Tensor& tensor) {
@@ -65,7 +46,7 @@ bool vectors_aligned(const Tensor& tensor, int64_t bytes) {
 }
 
 // Elements a thread moves at once: see vector.cuh.
-int64_t vector_width(const Format& format, int64_t head_dim, const std::vector<const Tensor*>& caches,
+int64_t vector_width(const CacheFormat& format, int64_t head_dim, const std::vector<const Tensor*>& caches,
                      const std::vector<const Tensor*>& halves) {
     const int64_t stored_bytes = format.dtype == ScalarType::Half ? 16 : 8;
     const bool wide =
@@ -75,64 +56,6 @@ int64_t vector_width(const Format& format, int64_t head_dim, const std::vector<c
     return wide ? 8 : 1;
 }
 
-// The two caches of one operator call: same pages, same page size, same heads.
-void require_caches(const Argument& key, const Argument& value, const Format& format) {
-    for (const Argument* cache : {&key, &value}) {
-        require_cache_dtype(*cache, format);
-        runtime::require_dims(*cache, 4, "[pages, page, Hkv, D]");
-        runtime::require_unit_last_stride(*cache);
-    }
-    if (key.tensor.scalar_type() != value.tensor.scalar_type()) {
-        runtime::refuse(value.op, value.name, runtime::dtype_name(value.tensor.scalar_type()),
-                        runtime::dtype_name(key.tensor.scalar_type()) + ", as key_cache has",
-                        "Store K and V in one format");
-    }
-    const char* pictures[] = {"pages of key_cache", "page size of key_cache", "KV heads of key_cache",
-                              "head dimension of key_cache"};
-    for (int64_t dim = 0; dim < 4; ++dim) {
-        runtime::require_size(value, dim, key.tensor.size(dim), pictures[dim]);
-    }
-    const int64_t page = key.tensor.size(1);
-    if (page <= 0 || page % kTileTokens != 0) {
-        runtime::refuse(key.op, key.name, "a page of " + std::to_string(page) + " tokens",
-                        "a multiple of " + std::to_string(kTileTokens) + " tokens",
-                        "Allocate the cache with such a page size");
-    }
-    if (key.tensor.size(2) <= 0 || key.tensor.size(3) <= 0) {
-        runtime::refuse(key.op, key.name, "a cache without heads or without a head dimension",
-                        "Hkv and D of at least 1", "Allocate the cache with the model's shape");
-    }
-    if (key.tensor.size(2) * key.tensor.size(3) > kMaxInt32 / kTileTokens || key.tensor.size(0) > kMaxInt32) {
-        runtime::refuse(key.op, key.name, "pages, Hkv or D beyond 31 bits", "sizes below 2^31", "Split the cache");
-    }
-}
-
-// Address of a device scale, null without one; the host scale is what counts then.
-const float* device_scale(const std::optional<Argument>& scale) {
-    if (!scale.has_value()) return nullptr;
-    runtime::require_dtype(*scale, {ScalarType::Float});
-    if (scale->tensor.numel() != 1) {
-        runtime::refuse(scale->op, scale->name, "a tensor of " + std::to_string(scale->tensor.numel()) + " elements",
-                        "one element", "Pass one scale for the whole cache");
-    }
-    return static_cast<const float*>(scale->tensor.data_ptr());
-}
-
-// The arguments that every call has, then the optional ones that this call has.
-std::vector<const Argument*> present(std::initializer_list<const Argument*> always,
-                                     std::initializer_list<const std::optional<Argument>*> optional) {
-    std::vector<const Argument*> all(always);
-    for (const auto* argument : optional) {
-        if (argument->has_value()) all.push_back(&argument->value());
-    }
-    return all;
-}
-
-std::optional<Argument> optional_argument(const char* op, const char* name, const std::optional<Tensor>& tensor) {
-    if (!tensor.has_value()) return std::nullopt;
-    return std::optional<Argument>(std::in_place, Argument{op, name, *tensor});
-}
-
 void write_paged_kv(const Tensor& k, const Tensor& v, const Tensor& key_cache, const Tensor& value_cache,
                     const Tensor& slot_mapping, const std::string& kv_format, double k_scale, double v_scale,
                     const std::optional<Tensor>& k_scale_tensor, const std::optional<Tensor>& v_scale_tensor) {
@@ -140,13 +63,13 @@ void write_paged_kv(const Tensor& k, const Tensor& v, const Tensor& key_cache, c
     const Argument k_arg{op, "k", k}, v_arg{op, "v", v};
     const Argument key_arg{op, "key_cache", key_cache}, value_arg{op, "value_cache", value_cache};
     const Argument slot_arg{op, "slot_mapping", slot_mapping};
-    const auto k_scale_arg = optional_argument(op, "k_scale", k_scale_tensor);
-    const auto v_scale_arg = optional_argument(op, "v_scale", v_scale_tensor);
+    const auto k_scale_arg = runtime::optional_argument(op, "k_scale", k_scale_tensor);
+    const auto v_scale_arg = runtime::optional_argument(op, "v_scale", v_scale_tensor);
 
     const auto& device = runtime::require_one_device(
-        present({&key_arg, &value_arg, &k_arg, &v_arg, &slot_arg}, {&k_scale_arg, &v_scale_arg}));
-    const Format format = require_format(op, kv_format);
-    require_caches(key_arg, value_arg, format);
+        runtime::present({&key_arg, &value_arg, &k_arg, &v_arg, &slot_arg}, {&k_scale_arg, &v_scale_arg}));
+    const CacheFormat format = runtime::require_cache_format(op, kv_format);
+    runtime::require_caches(key_arg, value_arg, format);
     runtime::require_writable_layout(key_arg);
     runtime::require_writable_layout(value_arg);
     runtime::require_dtype(slot_arg, {ScalarType::Long});
@@ -166,8 +89,8 @@ void write_paged_kv(const Tensor& k, const Tensor& v, const Tensor& key_cache, c
     }
 
     WriteParams params{};
-    params.k_device_scale = device_scale(k_scale_arg);
-    params.v_device_scale = device_scale(v_scale_arg);
+    params.k_device_scale = runtime::device_scale(k_scale_arg);
+    params.v_device_scale = runtime::device_scale(v_scale_arg);
     params.k_scale = make_write_scale(runtime::require_scale(op, "k_scale", k_scale));
     params.v_scale = make_write_scale(runtime::require_scale(op, "v_scale", v_scale));
     const int64_t heads = key_cache.size(2), head_dim = key_cache.size(3);
@@ -219,23 +142,21 @@ void gather_paged_kv(const Tensor& key_cache, const Tensor& value_cache, const T
     const Argument key_arg{op, "key_cache", key_cache}, value_arg{op, "value_cache", value_cache};
     const Argument table_arg{op, "block_table", block_table}, lens_arg{op, "seq_lens", seq_lens};
     const Argument k_arg{op, "k_out", k_out}, v_arg{op, "v_out", v_out};
-    const auto k_scale_arg = optional_argument(op, "k_scale", k_scale_tensor);
-    const auto v_scale_arg = optional_argument(op, "v_scale", v_scale_tensor);
-    const auto out_table_arg = optional_argument(op, "out_block_table", out_block_table);
+    const auto k_scale_arg = runtime::optional_argument(op, "k_scale", k_scale_tensor);
+    const auto v_scale_arg = runtime::optional_argument(op, "v_scale", v_scale_tensor);
+    const auto out_table_arg = runtime::optional_argument(op, "out_block_table", out_block_table);
 
-    const auto& device = runtime::require_one_device(present(
+    const auto& device = runtime::require_one_device(runtime::present(
         {&key_arg, &value_arg, &table_arg, &lens_arg, &k_arg, &v_arg}, {&k_scale_arg, &v_scale_arg, &out_table_arg}));
-    const Format format = require_format(op, kv_format);
-    require_caches(key_arg, value_arg, format);
+    const CacheFormat format = runtime::require_cache_format(op, kv_format);
+    runtime::require_caches(key_arg, value_arg, format);
     const int64_t page = key_cache.size(1), heads = key_cache.size(2), head_dim = key_cache.size(3);
 
     runtime::require_dtype(lens_arg, {ScalarType::Int});
     runtime::require_dims(lens_arg, 1, "[B]");
     const int64_t batch = seq_lens.size(0);
     const auto require_table = [&](const Argument& table) {
-        runtime::require_dtype(table, {ScalarType::Int});
-        runtime::require_dims(table, 2, "[B, max_blocks]");
-        runtime::require_unit_last_stride(table);
+        runtime::require_block_table(table);
         runtime::require_size(table, 0, batch, "rows of seq_lens");
     };
     require_table(table_arg);
@@ -261,8 +182,8 @@ void gather_paged_kv(const Tensor& key_cache, const Tensor& value_cache, const T
     }
 
     GatherParams params{};
-    params.k_device_scale = device_scale(k_scale_arg);
-    params.v_device_scale = device_scale(v_scale_arg);
+    params.k_device_scale = runtime::device_scale(k_scale_arg);
+    params.v_device_scale = runtime::device_scale(v_scale_arg);
     params.k_scale = runtime::require_scale(op, "k_scale", k_scale);
     params.v_scale = runtime::require_scale(op, "v_scale", v_scale);
     const int64_t out_tokens = paged ? out_block_table->size(1) * out_page : out_page;

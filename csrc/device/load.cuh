@@ -1,0 +1,26 @@
+// Predicated loads without branches.
+#pragma once
+
+#include "device/fixed_width.h"
+
+namespace sm70 {
+
+// 16 bytes that the kernel never writes; zeros, the bits of 0 in every format, where `live` is false: nothing is loaded
+// then. Without `wide` the address is only 8-byte aligned.
+__device__ __forceinline__ uint4 load_16_bytes(const void* address, bool live, bool wide) {
+    uint4 words = make_uint4(0, 0, 0, 0);
+    const uint32_t as_one = live && wide, as_two = live && !wide;
+    asm("{\n\t"
+        ".reg .pred one, two;\n\t"
+        "setp.ne.u32 one, %5, 0;\n\t"
+        "setp.ne.u32 two, %6, 0;\n\t"
+        "@one ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];\n\t"
+        "@two ld.global.nc.v2.u32 {%0, %1}, [%4];\n\t"
+        "@two ld.global.nc.v2.u32 {%2, %3}, [%4 + 8];\n\t"
+        "}"
+        : "+r"(words.x), "+r"(words.y), "+r"(words.z), "+r"(words.w)
+        : "l"(address), "r"(as_one), "r"(as_two));
+    return words;
+}
+
+}  // namespace sm70

@@ -1,0 +1,74 @@
+// How a launch is divided, from shapes and the number of SMs alone: grid, levels, workspace. Lengths play no part.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "ops/decode/params.h"
+
+namespace sm70::decode {
+
+struct Shape {
+    int64_t rows, query_heads, kv_heads, head_dim;
+    int64_t max_tokens;  // of a row
+    int64_t multiprocessors;
+    bool xqa;  // else scalar
+
+    int64_t group() const { return query_heads / kv_heads; }
+    int64_t row_tiles() const { return xqa ? (group() + 7) / 8 : 1; }
+};
+
+struct Division {
+    int64_t shared_bytes;  // dynamic, of a block
+    int64_t blocks;        // of the grid
+    int64_t max_level;
+    int64_t target;  // units wanted at most
+    int64_t slots;
+    int64_t workspace_bytes;
+};
+
+// Levels that leave room for all blocks an SM is meant to have. More are taken only to bound the workspace.
+constexpr int64_t kUsualLevels = 4;
+// Units for each resident block: enough to even out, few enough to keep the traffic of their states near 1 %.
+constexpr int64_t kUnitsPerBlock = 3;
+constexpr int64_t kWorkspaceBytesPer32Rows = int64_t{32} << 20;
+constexpr int64_t kSharedBytesPerMultiprocessor = 96 << 10;
+constexpr int64_t kWarpsPerMultiprocessor = 16;
+
+inline int64_t ceil_div(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+inline Division divide(const Shape& shape) {
+    const int64_t leaves = std::max<int64_t>(1, ceil_div(shape.max_tokens, kLeafTokens));
+    const int64_t slot_bytes = slot_floats(shape.group(), shape.head_dim) * 4;
+    const auto units = [&](int64_t level) {
+        return shape.rows * shape.kv_heads * ceil_div(leaves, int64_t{1} << level);
+    };
+    int64_t all_levels = 0;  // at which a row is one unit
+    while (ceil_div(leaves, int64_t{1} << all_levels) > 1 && all_levels + 1 < kMaxUnitLevels) ++all_levels;
+    const int64_t budget = kWorkspaceBytesPer32Rows * ceil_div(shape.rows, 32);
+
+    Division division{};
+    division.max_level = std::min(kUsualLevels, all_levels);
+    while (division.max_level < all_levels && (units(division.max_level) * slot_bytes > budget ||
+                                               ceil_div(leaves, int64_t{1} << division.max_level) > kMaxUnitsOfRow)) {
+        ++division.max_level;
+    }
+    const int64_t once =
+        shape.xqa ? xqa_shared_bytes(shape.head_dim, shape.row_tiles()) : scalar_shared_bytes(shape.head_dim);
+    const int64_t per_level =
+        shape.xqa ? xqa_level_bytes(shape.head_dim, shape.row_tiles()) : scalar_level_bytes(shape.head_dim);
+    division.shared_bytes = once + division.max_level * per_level;
+    const int64_t warps = shape.head_dim / 32;
+    const int64_t resident = std::max<int64_t>(1, std::min(kWarpsPerMultiprocessor / warps / shape.row_tiles(),
+                                                           kSharedBytesPerMultiprocessor / division.shared_bytes));
+    const int64_t all_resident = resident * shape.multiprocessors;
+    division.blocks = std::max<int64_t>(1, std::min(all_resident, units(0)));
+    division.target = kUnitsPerBlock * all_resident;
+    division.slots = std::max(units(division.max_level), std::min(division.target, units(0)));
+    division.workspace_bytes = division.slots * slot_bytes;
+    return division;
+}
+
+}  // namespace sm70::decode

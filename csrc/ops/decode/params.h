@@ -1,0 +1,61 @@
+// Kernel parameters of the decode operator: plain data shared by the kernels and op.cpp.
+#pragma once
+
+#include "device/key_split.h"
+#include "device/paged_kv.h"
+
+namespace sm70::decode {
+
+// A softmax state in the workspace: FP32 numerators [G][D], then maximum and sum of each of the G rows. 16-byte
+// aligned.
+SM70_HOST_DEVICE int64_t slot_floats(int64_t group, int64_t head_dim) {
+    return (group * (head_dim + 2) + 3) / 4 * 4;
+}
+
+// Dynamic shared memory: what a block has once, and what each level of its stack takes. The kernels assert that these
+// are the sizes of their structs. `row_tiles` are tiles of 8 query heads.
+SM70_HOST_DEVICE constexpr int64_t round_to_16(int64_t bytes) {
+    return (bytes + 15) / 16 * 16;
+}
+SM70_HOST_DEVICE constexpr int64_t xqa_shared_bytes(int64_t head_dim, int64_t row_tiles) {
+    const int64_t query = 16 * head_dim, weights = 2 * 8 * kLeafTokens * 2, reductions = 2 * 8 * (head_dim / 32) * 4;
+    return round_to_16(row_tiles * (query + weights + reductions) + 2 * 8 * 8 + kMaxUnitLevels * 4);
+}
+SM70_HOST_DEVICE constexpr int64_t xqa_level_bytes(int64_t head_dim, int64_t row_tiles) {
+    return row_tiles * 8 * (head_dim * 4 + 8);
+}
+SM70_HOST_DEVICE constexpr int64_t scalar_shared_bytes(int64_t head_dim) {
+    return round_to_16(8 * head_dim * 4 + 8 * kLeafTokens * 4 + 8 * 8 + 2 * 8 * 8 + kMaxUnitLevels * 4);
+}
+SM70_HOST_DEVICE constexpr int64_t scalar_level_bytes(int64_t head_dim) {
+    return 8 * (head_dim * 4 + 8);
+}
+
+struct DecodeParams {
+    const uint16_t* q;  // FP16 [rows, Hq, D]
+    int64_t q_row_stride, q_head_stride;
+    uint16_t* out;  // FP16 [rows, Hq, D]
+    int64_t out_row_stride, out_head_stride;
+    float* lse;  // FP32 [rows, Hq], or null
+    int64_t lse_row_stride, lse_head_stride;
+    const int32_t* row_requests;  // [rows]: the block-table row of each row; null: its own number
+    int64_t row_requests_stride;
+    float* slots;  // softmax states of units, by unit number; units of rows that have one only are not stored
+    float softmax_scale_log2;  // softmax scale x log2(e)
+    int32_t group;             // query heads of a KV head
+    KeySplit split;
+    PagedKv kv;
+};
+
+struct CombineParams {
+    DecodeParams decode;
+    int32_t head_dim;
+    float operand_scale_inverse;  // numerators are of value x operand scale
+    int32_t slices;               // blocks for each row and KV head
+};
+
+constexpr int32_t kCombineThreads = 256;
+constexpr int32_t kCombineSlice = 128;    // numerators of a block
+constexpr int32_t kMaxUnitsOfRow = 2048;  // that the combine kernel's stacks are deep enough for
+
+}  // namespace sm70::decode

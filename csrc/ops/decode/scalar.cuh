@@ -1,0 +1,279 @@
+// decode without tensor cores: FP32 loops over the same leaves, tree and slots as xqa.cuh. The yardstick it is compared
+// with, and what serves layouts that it can't.
+//
+// A block has D threads and takes 8 query heads at a time. Scores: a thread has a key, or half of one at D 256.
+// Weights: a warp has whole rows. Values: a thread has a dimension.
+#pragma once
+
+#include "device/key_split.cuh"
+#include "device/paged_kv.cuh"
+#include "ops/decode/finish.cuh"
+
+namespace sm70::decode {
+
+template <typename Format_, int kHeadDim_>
+struct ScalarShape {
+    using Format = Format_;
+    using Operand = OperandFormat<Format>;
+    static constexpr int kHeadDim = kHeadDim_;
+    static constexpr int kThreads = kHeadDim;
+    static constexpr int kWarps = kThreads / 32;
+    static constexpr int kRows = 8;
+    static constexpr int kLeafTiles = kLeafTokens / kTileTokens;
+    static constexpr int kParts = kHeadDim > 128 ? kHeadDim / 128 : 1;  // threads of a key
+    static constexpr int kPartDims = kHeadDim / kParts;
+    static constexpr int kVector = 8 / Operand::kElementBytes;  // elements of 8 bytes
+};
+
+template <typename S>
+struct ScalarShared {
+    float4 q[S::kHeadDim / 4][S::kRows];        // [4 dimensions][row]
+    float4 weights[kLeafTokens][S::kRows / 4];  // scores first, then weights
+    SoftmaxDenominator denominators[S::kRows];
+    const uint8_t* key_tiles[S::kLeafTiles];
+    const uint8_t* value_tiles[S::kLeafTiles];
+    int32_t totals[kMaxUnitLevels];
+};
+
+template <typename S>
+struct ScalarLevel {
+    float values[S::kRows][S::kThreads];
+    SoftmaxDenominator denominators[S::kRows];
+};
+
+// 8 stored bytes, whatever their alignment.
+__device__ __forceinline__ uint2 load_8_bytes(const uint8_t* address, bool aligned) {
+    if (aligned) return __ldg(reinterpret_cast<const uint2*>(address));
+    uint32_t words[2] = {0, 0};
+#pragma unroll
+    for (int i = 0; i < 8; ++i) words[i / 4] |= static_cast<uint32_t>(__ldg(address + i)) << (8 * (i % 4));
+    return make_uint2(words[0], words[1]);
+}
+
+template <typename S>
+class Scalar {
+ public:
+    __device__ __forceinline__ Scalar(const DecodeParams& p, ScalarShared<S>& shared, ScalarLevel<S>* stack)
+        : p_(p), shared_(shared), stack_(stack) {
+        score_scale_ =
+            p.softmax_scale_log2 * resolve_scale(p.kv.k_scale, p.kv.k_device_scale) * S::Operand::kInverseScale;
+        output_scale_ = resolve_scale(p.kv.v_scale, p.kv.v_device_scale) * S::Operand::kInverseScale;
+    }
+
+    __device__ __forceinline__ void run() {
+        const int32_t level = choose_level(p_.split, shared_.totals);
+        UnitCursor cursor(p_.split, level);
+        Unit unit;
+        for (int32_t number = static_cast<int32_t>(blockIdx.x); cursor.seek(number, unit);
+             number += static_cast<int32_t>(gridDim.x)) {
+            for (int32_t member = 0; member < p_.group; member += S::kRows) {
+                reduce_unit(unit, level, member);
+                store(unit, number, member);
+            }
+        }
+    }
+
+ private:
+    // The unit's state for query heads `member`.. of the group, to values_ and denominators_.
+    __device__ __forceinline__ void reduce_unit(const Unit& unit, int32_t level, int32_t member) {
+        load_query(unit, member);
+        const int32_t* block_table = block_table_of(p_, unit.row);
+        const uint32_t first = static_cast<uint32_t>(unit.index) << level;
+        const uint32_t leaves = min(1u << level, static_cast<uint32_t>(leaves_of(unit.length)) - first);
+        uint32_t nan = 0;
+        reduce_tree(
+            leaves, [&](uint32_t leaf) { reduce_leaf(unit, block_table, (first + leaf) * kLeafTokens, nan); },
+            [&](uint32_t below) { push(stack_[below]); }, [&](uint32_t below) { merge(stack_[below]); });
+        if (__syncthreads_or(static_cast<int>(nan))) {
+#pragma unroll
+            for (int r = 0; r < S::kRows; ++r) denominators_[r].sum = __int_as_float(0x7fffffff);
+        }
+    }
+
+    __device__ __forceinline__ void load_query(const Unit& unit, int32_t member) {
+        const uint16_t* q = p_.q + unit.row * p_.q_row_stride +
+                            (static_cast<int64_t>(unit.head) * p_.group + member) * p_.q_head_stride + threadIdx.x;
+        auto* target = reinterpret_cast<float*>(shared_.q);
+#pragma unroll
+        for (int r = 0; r < S::kRows; ++r) {
+            const bool present = member + r < p_.group;
+            const float value = present ? __half2float(__ushort_as_half(q[r * p_.q_head_stride])) : 0.0f;
+            target[(threadIdx.x / 4 * S::kRows + r) * 4 + threadIdx.x % 4] = value;
+        }
+    }
+
+    __device__ __forceinline__ void reduce_leaf(const Unit& unit, const int32_t* block_table, uint32_t first_token,
+                                                uint32_t& nan) {
+        const uint32_t live = min(kLeafTokens, static_cast<uint32_t>(unit.length) - first_token);
+        if (threadIdx.x < (live + kTileTokens - 1) / kTileTokens) {
+            const TilePlace place = tile_place(p_.kv, block_table, first_token / kTileTokens + threadIdx.x);
+            shared_.key_tiles[threadIdx.x] = tile_address(p_.kv.k, place, unit.head);
+            shared_.value_tiles[threadIdx.x] = tile_address(p_.kv.v, place, unit.head);
+        }
+        __syncthreads();
+        for (uint32_t item = threadIdx.x; item < kLeafTokens * S::kParts; item += S::kThreads) score(item, live, nan);
+        __syncthreads();
+        for (uint32_t row = threadIdx.x / 32; row < S::kRows; row += S::kWarps) weigh(row);
+        __syncthreads();
+        add_values(live, nan);
+        __syncthreads();  // before the next leaf replaces addresses and weights
+    }
+
+    // Scores of one key and 8 query heads; minus infinity past the length.
+    __device__ __forceinline__ void score(uint32_t item, uint32_t live, uint32_t& nan) {
+        const uint32_t key = item / S::kParts, part = item % S::kParts;
+        float scores[S::kRows] = {};
+        if (key < live) {
+            const uint8_t* source = shared_.key_tiles[key / kTileTokens] + key % kTileTokens * p_.kv.k.token_bytes +
+                                    part * S::kPartDims * S::Operand::kElementBytes;
+#pragma unroll 4
+            for (int vector = 0; vector < S::kPartDims / S::kVector; ++vector) {
+                const uint2 stored = load_8_bytes(source + 8 * vector, p_.kv.alignment >= 8);
+                const uint32_t words[2] = {stored.x, stored.y};
+                nan |= S::Operand::nan_bits(words[0]) | S::Operand::nan_bits(words[1]);
+#pragma unroll
+                for (int four = 0; four < S::kVector / 4; ++four) {
+                    const HalfFragment halves = S::Operand::operand(words + four);
+                    const float2 k01 = __half22float2(half2_from_bits(halves.low));
+                    const float2 k23 = __half22float2(half2_from_bits(halves.high));
+                    const auto& q = shared_.q[(part * S::kPartDims + vector * S::kVector) / 4 + four];
+#pragma unroll
+                    for (int r = 0; r < S::kRows; ++r) {
+                        scores[r] = __fmaf_rn(q[r].x, k01.x, scores[r]);
+                        scores[r] = __fmaf_rn(q[r].y, k01.y, scores[r]);
+                        scores[r] = __fmaf_rn(q[r].z, k23.x, scores[r]);
+                        scores[r] = __fmaf_rn(q[r].w, k23.y, scores[r]);
+                    }
+                }
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < S::kRows; ++r) {
+#pragma unroll
+            for (int distance = 1; distance < S::kParts; distance *= 2) {
+                scores[r] += __shfl_xor_sync(kAll, scores[r], distance);
+            }
+            scores[r] = key < live ? scores[r] * score_scale_ : __int_as_float(0xff800000);
+        }
+        if (part == 0) {
+            shared_.weights[key][0] = make_float4(scores[0], scores[1], scores[2], scores[3]);
+            shared_.weights[key][1] = make_float4(scores[4], scores[5], scores[6], scores[7]);
+        }
+    }
+
+    // Scores of a row become weights.
+    __device__ __forceinline__ void weigh(uint32_t row) {
+        constexpr int kPerLane = kLeafTokens / 32;
+        auto* weights = reinterpret_cast<float*>(shared_.weights);
+        float scores[kPerLane];
+        float maximum = __int_as_float(0xff800000), sum = 0.0f;
+#pragma unroll
+        for (int i = 0; i < kPerLane; ++i) {
+            scores[i] = weights[(32 * i + threadIdx.x % 32) * S::kRows + row];
+            maximum = fmaxf(maximum, scores[i]);
+        }
+#pragma unroll
+        for (int distance = 1; distance < 32; distance *= 2) {
+            maximum = fmaxf(maximum, __shfl_xor_sync(kAll, maximum, distance));
+        }
+#pragma unroll
+        for (int i = 0; i < kPerLane; ++i) {
+            const float weight = exp2_approximate(scores[i] - maximum);
+            weights[(32 * i + threadIdx.x % 32) * S::kRows + row] = weight;
+            sum += weight;
+        }
+#pragma unroll
+        for (int distance = 1; distance < 32; distance *= 2) sum += __shfl_xor_sync(kAll, sum, distance);
+        if (threadIdx.x % 32 == 0) shared_.denominators[row] = {maximum, sum};
+    }
+
+    __device__ __forceinline__ void add_values(uint32_t live, uint32_t& nan) {
+#pragma unroll
+        for (int r = 0; r < S::kRows; ++r) {
+            values_[r] = 0.0f;
+            denominators_[r] = shared_.denominators[r];
+        }
+#pragma unroll 4
+        for (uint32_t key = 0; key < live; ++key) {
+            const uint8_t* source = shared_.value_tiles[key / kTileTokens] + key % kTileTokens * p_.kv.v.token_bytes +
+                                    threadIdx.x * S::Operand::kElementBytes;
+            uint32_t words[2] = {0, 0};
+            if constexpr (S::Operand::kElementBytes == 1) {
+                words[0] = __ldg(source);
+            } else if (p_.kv.alignment >= 8) {
+                words[0] = __ldg(reinterpret_cast<const uint16_t*>(source));
+            } else {
+                words[0] = __ldg(source) | static_cast<uint32_t>(__ldg(source + 1)) << 8;
+            }
+            nan |= S::Operand::nan_bits(words[0]);
+            const float value = __low2float(half2_from_bits(S::Operand::operand(words).low));
+            const float4 low = shared_.weights[key][0], high = shared_.weights[key][1];
+            values_[0] = __fmaf_rn(low.x, value, values_[0]);
+            values_[1] = __fmaf_rn(low.y, value, values_[1]);
+            values_[2] = __fmaf_rn(low.z, value, values_[2]);
+            values_[3] = __fmaf_rn(low.w, value, values_[3]);
+            values_[4] = __fmaf_rn(high.x, value, values_[4]);
+            values_[5] = __fmaf_rn(high.y, value, values_[5]);
+            values_[6] = __fmaf_rn(high.z, value, values_[6]);
+            values_[7] = __fmaf_rn(high.w, value, values_[7]);
+        }
+    }
+
+    __device__ __forceinline__ void push(ScalarLevel<S>& level) {
+#pragma unroll
+        for (int r = 0; r < S::kRows; ++r) {
+            level.values[r][threadIdx.x] = values_[r];
+            if (threadIdx.x == 0) level.denominators[r] = denominators_[r];  // read after the next leaf's barriers
+        }
+    }
+
+    __device__ __forceinline__ void merge(const ScalarLevel<S>& level) {
+#pragma unroll
+        for (int r = 0; r < S::kRows; ++r) {
+            SoftmaxDenominator left = level.denominators[r];
+            const MergeFactors factors = merge_denominators(left, denominators_[r]);
+            denominators_[r] = left;
+            values_[r] = merge_numerators(level.values[r][threadIdx.x], values_[r], factors);
+        }
+    }
+
+    __device__ __forceinline__ void store(const Unit& unit, int32_t number, int32_t first_member) {
+        float* slot = slot_of(p_, number, S::kHeadDim);
+#pragma unroll
+        for (int r = 0; r < S::kRows; ++r) {
+            const int32_t member = first_member + r;
+            if (member >= p_.group) break;
+            const SoftmaxDenominator d = denominators_[r];
+            if (unit.count == 1) {
+                const float factor = output_factor(d.sum, output_scale_);
+                out_of(p_, unit.row, unit.head, member)[threadIdx.x] = output_bits(values_[r], factor);
+                if (threadIdx.x == 0) store_lse(p_, unit.row, unit.head, member, log_sum_exp(d));
+            } else {
+                slot[member * S::kHeadDim + threadIdx.x] = values_[r];
+                if (threadIdx.x == 0) denominators_of(p_, slot, S::kHeadDim)[member] = make_float2(d.maximum, d.sum);
+            }
+        }
+    }
+
+    static constexpr uint32_t kAll = 0xffffffffu;
+
+    const DecodeParams& p_;
+    ScalarShared<S>& shared_;
+    ScalarLevel<S>* stack_;
+    float score_scale_, output_scale_;
+    float values_[S::kRows];
+    SoftmaxDenominator denominators_[S::kRows];
+};
+
+template <typename Format, int kHeadDim>
+__device__ __forceinline__ void scalar(const DecodeParams& p) {
+    using S = ScalarShape<Format, kHeadDim>;
+    static_assert(sizeof(ScalarShared<S>) == scalar_shared_bytes(kHeadDim));
+    static_assert(sizeof(ScalarLevel<S>) == scalar_level_bytes(kHeadDim));
+    extern __shared__ uint4 dynamic_shared[];
+    auto& shared = *reinterpret_cast<ScalarShared<S>*>(dynamic_shared);
+    auto* stack = reinterpret_cast<ScalarLevel<S>*>(&shared + 1);
+    Scalar<S>(p, shared, stack).run();
+}
+
+}  // namespace sm70::decode

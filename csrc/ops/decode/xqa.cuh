@@ -1,0 +1,489 @@
+// decode on tensor cores: the G query heads of a KV head share one pass over its K and V.
+//
+// A block has D / 32 warps and reduces units (key_split.cuh) leaf by leaf: 128 keys, of which each warp takes as many
+// whole tiles of 16 for the scores, and all of them for its own 32 dimensions of the values.
+//
+//   scores   lane (n = operand_row, qp = quad_pair) loads K[key n + 8 (qp >> 1)][32 j + 16 (qp & 1) .. + 15] for all j:
+//            every sector of a load is used in full. Quad-pairs 2i and 2i + 1 hold the two halves of the same keys'
+//            products; one exchange adds them and leaves each lane two rows x two neighbouring keys.
+//   weights  P = 2^(S - max of the leaf), as a high half and a residual half, to shared memory in the order in which
+//            lanes take them as A fragments. The residual is not scaled: P is at most 1, so it is exact to 2^-25.
+//   values   lane loads V[key 16 h + 4 qp + quad][its 16 of the warp's 32 dimensions], h = 0..7. Quad-pairs add up
+//            different keys; 24 exchanges a leaf bring their sums together, 8 values to each lane.
+//
+// Fragments come straight from global memory, so shared memory holds Q, P, maxima, sums and the stack of the tree. All
+// accumulators of the tensor core are fresh for every leaf: what its truncation takes off stays near 1e-6.
+//
+// Registers: 32 of K or V in flight, 32 of PV accumulators, 8 of the state: 2 blocks of 8 warps an SM at D 256.
+// Bound: DRAM. A leaf is 64 KB at D 256 in FP8, 8500 cycles of an SM's share of 850 GB/s at 1.38 GHz; its tensor work
+// is 18 % of that, its issue slots about 40 %.
+#pragma once
+
+#include "device/key_split.cuh"
+#include "device/load.cuh"
+#include "device/paged_kv.cuh"
+#include "ops/decode/finish.cuh"
+
+namespace sm70::decode {
+
+template <typename Format_, int kHeadDim_, int kRowTiles_>
+struct XqaShape {
+    using Format = Format_;
+    using Operand = OperandFormat<Format>;
+    static constexpr int kHeadDim = kHeadDim_;
+    static constexpr int kRowTiles = kRowTiles_;  // tiles of 8 query heads
+    static constexpr int kRows = 8 * kRowTiles;
+    static constexpr int kWarps = kHeadDim / 32;
+    static constexpr int kThreads = 32 * kWarps;
+    static constexpr int kLeafTiles = kLeafTokens / kTileTokens;
+    static constexpr int kTilesPerWarp = kLeafTiles / kWarps;
+    static constexpr int kWordsPerStep = Operand::kElementBytes;  // registers of 4 stored elements, a k-step
+    // 16-byte loads of a lane: of K for one tile, of V for one tile.
+    static constexpr int kKeyLoads = kHeadDim * Operand::kElementBytes / 32;
+    static constexpr int kValueLoads = Operand::kElementBytes;
+    static constexpr int kStepsPerLoad = 4 / kWordsPerStep;
+    static constexpr int kValues = 8 * kRowTiles;  // numerators of a thread
+};
+
+// Everything in dynamic shared memory but the stack, which follows.
+template <typename S>
+struct XqaShared {
+    // Q as A fragments: [row tile][k-step pair of a half][row][half] x two k-steps.
+    uint4 q[S::kRowTiles][S::kHeadDim / 16][8][2];
+    // Weights as A fragments: [row tile][tile pair][row][quad-pair] x two tiles of 4 keys.
+    uint4 high[S::kRowTiles][S::kLeafTiles / 2][8][4];
+    uint4 residual[S::kRowTiles][S::kLeafTiles / 2][8][4];
+    float maximum[S::kRows][S::kWarps];
+    float sum[S::kRows][S::kWarps];
+    const uint8_t* value_tiles[2][S::kLeafTiles];
+    int32_t totals[kMaxUnitLevels];
+};
+
+// One level of the stack: numerators by thread, conflict-free, and the rows' denominators.
+template <typename S>
+struct XqaLevel {
+    float4 values[S::kValues / 4][S::kThreads];
+    SoftmaxDenominator denominators[S::kRows];
+};
+
+template <typename S>
+struct XqaState {
+    float values[S::kRowTiles][8];
+    SoftmaxDenominator denominators[S::kRowTiles][2];  // of the lane's two rows in each row tile
+};
+
+template <typename S>
+class Xqa {
+ public:
+    __device__ __forceinline__ Xqa(const DecodeParams& p, XqaShared<S>& shared, XqaLevel<S>* stack)
+        : p_(p), shared_(shared), stack_(stack), warp_(threadIdx.x / 32), wide_(p.kv.alignment == 16) {
+        score_scale_ =
+            p.softmax_scale_log2 * resolve_scale(p.kv.k_scale, p.kv.k_device_scale) * S::Operand::kInverseScale;
+        output_scale_ = resolve_scale(p.kv.v_scale, p.kv.v_device_scale) * S::Operand::kInverseScale;
+    }
+
+    __device__ __forceinline__ void run() {
+        const int32_t level = choose_level(p_.split, shared_.totals);
+        UnitCursor cursor(p_.split, level);
+        Unit unit;
+        for (int32_t number = static_cast<int32_t>(blockIdx.x); cursor.seek(number, unit);
+             number += static_cast<int32_t>(gridDim.x)) {
+            XqaState<S> state;
+            reduce_unit(unit, level, state);
+            if (unit.count == 1) {
+                store_output(unit, state);
+            } else {
+                store_slot(number, state);
+            }
+        }
+    }
+
+ private:
+    // Row of a lane's value i (mod 2 rows) in its row tile: accumulator_row + 2 * second.
+    __device__ __forceinline__ uint32_t row_of(int second) const { return lane_.accumulator_row + 2 * second; }
+
+    // Dimension of value i, even i; i + 1 is the next one.
+    __device__ __forceinline__ uint32_t dimension_of(uint32_t i) const {
+        const uint32_t column = lane_.accumulator_column(i), tile = lane_.quad_pair;
+        const uint32_t in_warp = S::kValueLoads == 1
+                                     ? 16 * (column >> 2) + 4 * tile + (column & 3)
+                                     : 16 * (tile >> 1) + 8 * (column >> 2) + 4 * (tile & 1) + (column & 3);
+        return 32 * warp_ + in_warp;
+    }
+
+    __device__ __forceinline__ void reduce_unit(const Unit& unit, int32_t level, XqaState<S>& state) {
+        load_query(unit);
+        __syncthreads();
+        const int32_t* block_table = block_table_of(p_, unit.row);
+        const uint32_t first = static_cast<uint32_t>(unit.index) << level;
+        const uint32_t leaves = min(1u << level, static_cast<uint32_t>(leaves_of(unit.length)) - first);
+        uint32_t nan = 0;
+        reduce_tree(
+            leaves, [&](uint32_t leaf) { reduce_leaf(unit, block_table, first + leaf, state, nan); },
+            [&](uint32_t below) { push(stack_[below], state); }, [&](uint32_t below) { merge(stack_[below], state); });
+        if (__syncthreads_or(static_cast<int>(nan))) {
+#pragma unroll
+            for (int tile = 0; tile < S::kRowTiles; ++tile) {
+                state.denominators[tile][0].sum = state.denominators[tile][1].sum = __int_as_float(0x7fffffff);
+            }
+        }
+    }
+
+    // Rows past the group are zeros.
+    __device__ __forceinline__ void load_query(const Unit& unit) {
+        const uint16_t* q =
+            p_.q + unit.row * p_.q_row_stride + static_cast<int64_t>(unit.head) * p_.group * p_.q_head_stride;
+        uint16_t* target = reinterpret_cast<uint16_t*>(shared_.q);
+        for (uint32_t item = threadIdx.x; item < S::kRows * S::kHeadDim; item += S::kThreads) {
+            // The order of XqaShared::q: element e of a k-step, step s of a pair, half, row, pair, row tile.
+            const uint32_t element = item % 4, step = item / 4 % 2, half = item / 8 % 2, row = item / 16 % 8;
+            const uint32_t pair = item / 128 % (S::kHeadDim / 16), tile = item / 128 / (S::kHeadDim / 16);
+            const uint32_t dimension = key_dimension(pair * 2 + step, half) + element;
+            const uint32_t member = 8 * tile + row;
+            target[item] = member < static_cast<uint32_t>(p_.group) ? q[member * p_.q_head_stride + dimension] : 0;
+        }
+    }
+
+    // First dimension of the k-step that a half of the quad-pairs takes as its step-th: its 16 bytes of each load.
+    __device__ __forceinline__ static uint32_t key_dimension(uint32_t step, uint32_t half) {
+        constexpr uint32_t kPerLoad = S::kStepsPerLoad;
+        return (2 * (step / kPerLoad) + half) * 4 * kPerLoad + step % kPerLoad * 4;
+    }
+
+    __device__ __forceinline__ void reduce_leaf(const Unit& unit, const int32_t* block_table, uint32_t leaf,
+                                                XqaState<S>& state, uint32_t& nan) {
+        const uint32_t first_token = leaf * kLeafTokens;
+        // Two sets: a warp may be at the next leaf's scores while another still reads values of this one.
+        const uint8_t** value_tiles = shared_.value_tiles[leaf & 1];
+        float scores[S::kTilesPerWarp][S::kRowTiles][4];  // rows 0, 0, 2, 2 of the lane; two neighbouring keys
+#pragma unroll
+        for (int i = 0; i < S::kTilesPerWarp; ++i) {
+            const uint32_t tile = warp_ * S::kTilesPerWarp + i;
+            const uint32_t token = first_token + tile * kTileTokens;
+            const int32_t live = static_cast<int32_t>(unit.length) - static_cast<int32_t>(token);
+            const uint8_t* key_tile = nullptr;
+            if (live > 0) {
+                const TilePlace place = tile_place(p_.kv, block_table, token / kTileTokens);
+                key_tile = tile_address(p_.kv.k, place, unit.head);
+                if (lane_.index == 0) value_tiles[tile] = tile_address(p_.kv.v, place, unit.head);
+            }
+            score_tile(key_tile, live, scores[i], nan);
+        }
+
+        // Maxima of the leaf.
+        float maxima[S::kRowTiles][2];
+#pragma unroll
+        for (int r = 0; r < S::kRowTiles; ++r) {
+#pragma unroll
+            for (int second = 0; second < 2; ++second) {
+                float maximum = fmaxf(scores[0][r][2 * second], scores[0][r][2 * second + 1]);
+#pragma unroll
+                for (int i = 1; i < S::kTilesPerWarp; ++i) {
+                    maximum = fmaxf(maximum, fmaxf(scores[i][r][2 * second], scores[i][r][2 * second + 1]));
+                }
+#pragma unroll
+                for (int distance = 2; distance < 16; distance *= 2) {
+                    maximum = fmaxf(maximum, __shfl_xor_sync(kAll, maximum, distance));
+                }
+                if ((lane_.index & 14) == 0) shared_.maximum[8 * r + row_of(second)][warp_] = maximum;
+                maxima[r][second] = maximum;
+            }
+        }
+        __syncthreads();
+#pragma unroll
+        for (int r = 0; r < S::kRowTiles; ++r) {
+#pragma unroll
+            for (int second = 0; second < 2; ++second) {
+                const float* row = shared_.maximum[8 * r + row_of(second)];
+                float maximum = row[0];
+#pragma unroll
+                for (int w = 1; w < S::kWarps; ++w) maximum = fmaxf(maximum, row[w]);
+                maxima[r][second] = maximum;
+            }
+        }
+        store_weights(scores, maxima);
+        __syncthreads();
+
+#pragma unroll
+        for (int r = 0; r < S::kRowTiles; ++r) {
+#pragma unroll
+            for (int second = 0; second < 2; ++second) {
+                const float* row = shared_.sum[8 * r + row_of(second)];
+                float sum = row[0];
+#pragma unroll
+                for (int w = 1; w < S::kWarps; ++w) sum += row[w];
+                state.denominators[r][second] = {maxima[r][second], sum};
+            }
+        }
+        add_values(unit, first_token, value_tiles, state, nan);
+    }
+
+    // Scores of 16 keys, scaled; minus infinity past the length.
+    __device__ __forceinline__ void score_tile(const uint8_t* key_tile, int32_t live, float (&scores)[S::kRowTiles][4],
+                                               uint32_t& nan) {
+        const uint32_t half = lane_.quad_pair & 1;
+        const uint32_t key = lane_.operand_row + 8 * (lane_.quad_pair >> 1);
+        const uint8_t* source = key_tile + key * p_.kv.k.token_bytes + 16 * half;
+        float sums[S::kRowTiles][8] = {};
+        // Loads in flight: 32 registers.
+        constexpr int kBatch = S::kKeyLoads < 8 ? S::kKeyLoads : 8;
+        constexpr int kFreshLoads = 2;
+#pragma unroll
+        for (int first = 0; first < S::kKeyLoads; first += kBatch) {
+            uint4 stored[kBatch];
+#pragma unroll
+            for (int j = 0; j < kBatch; ++j) {
+                stored[j] = load_16_bytes(source + 32 * (first + j), static_cast<int32_t>(key) < live, wide_);
+            }
+#pragma unroll
+            for (int group = 0; group < kBatch; group += kFreshLoads) {
+                // The tensor core truncates every sum; a short chain from zero, added in FP32, keeps that small.
+                float fresh[S::kRowTiles][8] = {};
+#pragma unroll
+                for (int j = group; j < group + kFreshLoads; ++j) {
+                    const uint32_t words[4] = {stored[j].x, stored[j].y, stored[j].z, stored[j].w};
+#pragma unroll
+                    for (int pair = 0; pair < S::kStepsPerLoad / 2; ++pair) {
+                        const int step = 2 * pair * S::kWordsPerStep;
+                        const HalfFragment b0 = S::Operand::operand(words + step);
+                        const HalfFragment b1 = S::Operand::operand(words + step + S::kWordsPerStep);
+#pragma unroll
+                        for (int r = 0; r < S::kRowTiles; ++r) {
+                            const int query_pair = (first + j) * (S::kStepsPerLoad / 2) + pair;
+                            const uint4 a = shared_.q[r][query_pair][lane_.operand_row][half];
+                            mma_row_col(fresh[r], {a.x, a.y}, b0);
+                            mma_row_col(fresh[r], {a.z, a.w}, b1);
+                        }
+                    }
+                    if constexpr (S::Operand::kLosesNan) {
+#pragma unroll
+                        for (int w = 0; w < 4; ++w) nan |= S::Operand::nan_bits(words[w]);
+                    }
+                }
+#pragma unroll
+                for (int r = 0; r < S::kRowTiles; ++r) {
+#pragma unroll
+                    for (int i = 0; i < 8; ++i) sums[r][i] += fresh[r][i];
+                }
+            }
+        }
+        // Each lane keeps four of its eight elements and gets the other half of their products.
+        const int32_t column = static_cast<int32_t>(4 * lane_.quad_pair + (lane_.index & 2));
+#pragma unroll
+        for (int r = 0; r < S::kRowTiles; ++r) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const float given = half ? sums[r][i] : sums[r][i + 4];
+                const float kept = half ? sums[r][i + 4] : sums[r][i];
+                const float score = (kept + __shfl_xor_sync(kAll, given, 4)) * score_scale_;
+                scores[r][i] = column + (i & 1) < live ? score : __int_as_float(0xff800000);
+            }
+        }
+    }
+
+    // P and its sums over the warp's keys, to shared memory.
+    __device__ __forceinline__ void store_weights(const float (&scores)[S::kTilesPerWarp][S::kRowTiles][4],
+                                                  const float (&maxima)[S::kRowTiles][2]) {
+#pragma unroll
+        for (int r = 0; r < S::kRowTiles; ++r) {
+#pragma unroll
+            for (int second = 0; second < 2; ++second) {
+                float sum = 0.0f;
+#pragma unroll
+                for (int i = 0; i < S::kTilesPerWarp; ++i) {
+                    const float p0 = exp2_approximate(scores[i][r][2 * second] - maxima[r][second]);
+                    const float p1 = exp2_approximate(scores[i][r][2 * second + 1] - maxima[r][second]);
+                    sum += p0 + p1;
+                    const __half2 high = __floats2half2_rn(p0, p1);
+                    const __half2 residual = __floats2half2_rn(p0 - __low2float(high), p1 - __high2float(high));
+                    const uint32_t tile = warp_ * S::kTilesPerWarp + i;
+                    const uint32_t word = 2 * (tile & 1) + (lane_.index & 2) / 2;  // of the uint4
+                    const uint32_t row = row_of(second);
+                    reinterpret_cast<__half2*>(&shared_.high[r][tile / 2][row][lane_.quad_pair])[word] = high;
+                    reinterpret_cast<__half2*>(&shared_.residual[r][tile / 2][row][lane_.quad_pair])[word] = residual;
+                }
+#pragma unroll
+                for (int distance = 2; distance < 16; distance *= 2) sum += __shfl_xor_sync(kAll, sum, distance);
+                if ((lane_.index & 14) == 0) shared_.sum[8 * r + row_of(second)][warp_] = sum;
+            }
+        }
+    }
+
+    // Numerators of the leaf over the warp's 32 dimensions.
+    __device__ __forceinline__ void add_values(const Unit& unit, uint32_t first_token,
+                                               const uint8_t* const* value_tiles, XqaState<S>& state, uint32_t& nan) {
+        float sums[S::kRowTiles][4][8] = {};  // [row tile][tile of 8 dimensions]
+        const uint32_t key = 4 * lane_.quad_pair + lane_.quad;
+        const uint32_t bytes = (32 * warp_) * S::Operand::kElementBytes + 16 * lane_.upper;
+        constexpr int kBatchTiles = 8 / S::kValueLoads;
+#pragma unroll
+        for (int first = 0; first < S::kLeafTiles; first += kBatchTiles) {
+            uint4 stored[kBatchTiles][S::kValueLoads];
+#pragma unroll
+            for (int h = 0; h < kBatchTiles; ++h) {
+                const uint32_t token = first_token + (first + h) * kTileTokens + key;
+                const bool live = token < static_cast<uint32_t>(unit.length);
+                const uint8_t* source = value_tiles[first + h] + key * p_.kv.v.token_bytes + bytes;
+#pragma unroll
+                for (int i = 0; i < S::kValueLoads; ++i) {
+                    stored[h][i] = load_16_bytes(source + 32 * i, live, wide_);
+                }
+            }
+#pragma unroll
+            for (int pair = 0; pair < kBatchTiles / 2; ++pair) {
+                HalfFragment values[2][4];
+#pragma unroll
+                for (int h = 0; h < 2; ++h) {
+                    uint32_t words[4 * S::kValueLoads];
+#pragma unroll
+                    for (int i = 0; i < S::kValueLoads; ++i) {
+                        const uint4 q = stored[2 * pair + h][i];
+                        words[4 * i] = q.x;
+                        words[4 * i + 1] = q.y;
+                        words[4 * i + 2] = q.z;
+                        words[4 * i + 3] = q.w;
+                    }
+#pragma unroll
+                    for (int n = 0; n < 4; ++n) values[h][n] = S::Operand::operand(words + n * S::kWordsPerStep);
+                    if constexpr (S::Operand::kLosesNan) {
+#pragma unroll
+                        for (int w = 0; w < 4; ++w) nan |= S::Operand::nan_bits(words[w]);
+                    }
+                }
+#pragma unroll
+                for (int r = 0; r < S::kRowTiles; ++r) {
+                    const uint4 high = shared_.high[r][first / 2 + pair][lane_.operand_row][lane_.quad_pair];
+                    const uint4 residual = shared_.residual[r][first / 2 + pair][lane_.operand_row][lane_.quad_pair];
+#pragma unroll
+                    for (int n = 0; n < 4; ++n) {
+                        mma_row_row(sums[r][n], {high.x, high.y}, values[0][n]);
+                        mma_row_row(sums[r][n], {residual.x, residual.y}, values[0][n]);
+                        mma_row_row(sums[r][n], {high.z, high.w}, values[1][n]);
+                        mma_row_row(sums[r][n], {residual.z, residual.w}, values[1][n]);
+                    }
+                }
+            }
+        }
+        // Quad-pairs have different keys: their sums are brought together, tile n to quad-pair n.
+        const bool upper_pair = (lane_.quad_pair & 2) != 0, odd = (lane_.quad_pair & 1) != 0;
+#pragma unroll
+        for (int r = 0; r < S::kRowTiles; ++r) {
+#pragma unroll
+            for (int i = 0; i < 8; ++i) {
+                float two[2];
+#pragma unroll
+                for (int n = 0; n < 2; ++n) {
+                    const float given = upper_pair ? sums[r][n][i] : sums[r][n + 2][i];
+                    const float kept = upper_pair ? sums[r][n + 2][i] : sums[r][n][i];
+                    two[n] = kept + __shfl_xor_sync(kAll, given, 8);
+                }
+                state.values[r][i] = (odd ? two[1] : two[0]) + __shfl_xor_sync(kAll, odd ? two[0] : two[1], 4);
+            }
+        }
+    }
+
+    __device__ __forceinline__ void push(XqaLevel<S>& level, const XqaState<S>& state) {
+#pragma unroll
+        for (int r = 0; r < S::kRowTiles; ++r) {
+            const float(&v)[8] = state.values[r];
+            level.values[2 * r][threadIdx.x] = make_float4(v[0], v[1], v[2], v[3]);
+            level.values[2 * r + 1][threadIdx.x] = make_float4(v[4], v[5], v[6], v[7]);
+            // Read after the next leaf's barriers.
+            if (warp_ == 0 && (lane_.index & 14) == 0) {
+                level.denominators[8 * r + row_of(0)] = state.denominators[r][0];
+                level.denominators[8 * r + row_of(1)] = state.denominators[r][1];
+            }
+        }
+    }
+
+    // state becomes the union of what waits on the level, whose keys come first, and itself.
+    __device__ __forceinline__ void merge(const XqaLevel<S>& level, XqaState<S>& state) {
+#pragma unroll
+        for (int r = 0; r < S::kRowTiles; ++r) {
+            MergeFactors factors[2];
+#pragma unroll
+            for (int second = 0; second < 2; ++second) {
+                SoftmaxDenominator left = level.denominators[8 * r + row_of(second)];
+                factors[second] = merge_denominators(left, state.denominators[r][second]);
+                state.denominators[r][second] = left;
+            }
+#pragma unroll
+            for (int quarter = 0; quarter < 2; ++quarter) {
+                const float4 left = level.values[2 * r + quarter][threadIdx.x];
+                float* v = &state.values[r][4 * quarter];
+                v[0] = merge_numerators(left.x, v[0], factors[0]);
+                v[1] = merge_numerators(left.y, v[1], factors[0]);
+                v[2] = merge_numerators(left.z, v[2], factors[1]);
+                v[3] = merge_numerators(left.w, v[3], factors[1]);
+            }
+        }
+    }
+
+    __device__ __forceinline__ void store_slot(int32_t number, const XqaState<S>& state) {
+        float* slot = slot_of(p_, number, S::kHeadDim);
+#pragma unroll
+        for (int r = 0; r < S::kRowTiles; ++r) {
+#pragma unroll
+            for (int second = 0; second < 2; ++second) {
+                const int32_t member = static_cast<int32_t>(8 * r + row_of(second));
+                if (member >= p_.group) continue;
+#pragma unroll
+                for (int i = 2 * second; i < 8; i += 4) {
+                    const float2 two = make_float2(state.values[r][i], state.values[r][i + 1]);
+                    *reinterpret_cast<float2*>(slot + member * S::kHeadDim + dimension_of(i)) = two;
+                }
+                if (warp_ == 0 && (lane_.index & 14) == 0) {
+                    const SoftmaxDenominator d = state.denominators[r][second];
+                    denominators_of(p_, slot, S::kHeadDim)[member] = make_float2(d.maximum, d.sum);
+                }
+            }
+        }
+    }
+
+    __device__ __forceinline__ void store_output(const Unit& unit, const XqaState<S>& state) {
+#pragma unroll
+        for (int r = 0; r < S::kRowTiles; ++r) {
+#pragma unroll
+            for (int second = 0; second < 2; ++second) {
+                const int32_t member = static_cast<int32_t>(8 * r + row_of(second));
+                if (member >= p_.group) continue;
+                const SoftmaxDenominator d = state.denominators[r][second];
+                const float factor = output_factor(d.sum, output_scale_);
+                uint16_t* out = out_of(p_, unit.row, unit.head, member);
+#pragma unroll
+                for (int i = 2 * second; i < 8; i += 4) {
+#pragma unroll
+                    for (int j = 0; j < 2; ++j) {
+                        out[dimension_of(i) + j] = output_bits(state.values[r][i + j], factor);
+                    }
+                }
+                if (warp_ == 0 && (lane_.index & 14) == 0) {
+                    store_lse(p_, unit.row, unit.head, member, log_sum_exp(d));
+                }
+            }
+        }
+    }
+
+    static constexpr uint32_t kAll = 0xffffffffu;
+
+    const DecodeParams& p_;
+    XqaShared<S>& shared_;
+    XqaLevel<S>* stack_;
+    const Lane lane_;
+    const uint32_t warp_;
+    const bool wide_;  // loads of 16 bytes; else of 8
+    float score_scale_, output_scale_;
+};
+
+template <typename Format, int kHeadDim, int kRowTiles>
+__device__ __forceinline__ void xqa(const DecodeParams& p) {
+    using S = XqaShape<Format, kHeadDim, kRowTiles>;
+    static_assert(sizeof(XqaShared<S>) == xqa_shared_bytes(kHeadDim, kRowTiles));
+    static_assert(sizeof(XqaLevel<S>) == xqa_level_bytes(kHeadDim, kRowTiles));
+    extern __shared__ uint4 dynamic_shared[];
+    auto& shared = *reinterpret_cast<XqaShared<S>*>(dynamic_shared);
+    auto* stack = reinterpret_cast<XqaLevel<S>*>(&shared + 1);
+    Xqa<S>(p, shared, stack).run();
+}
+
+}  // namespace sm70::decode

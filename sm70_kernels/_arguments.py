@@ -1,0 +1,53 @@
+"""What the Python side of operators checks before the operator itself does: names of formats, kinds of arguments."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+#: Storage formats of a KV cache, by name, with the dtype of a typed cache. ``fp8`` is an alias of ``e4m3``.
+FORMATS = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2, "fp16": torch.float16}
+ALIASES = {"fp8": "e4m3", "fp8_e5m2": "e5m2"}
+
+
+def format_name(op: str, kv_format: str | None, cache: Tensor | None = None) -> str:
+    """Canonical format name; without one it follows from the cache's dtype, except for uint8, which says nothing."""
+    wanted = sorted([*FORMATS, *ALIASES])
+    if kv_format is not None:
+        name = ALIASES.get(kv_format, kv_format)
+        if name not in FORMATS:
+            raise ValueError(
+                f"{op}: argument 'kv_format': got {kv_format!r}, want one of {wanted}. "
+                "Name the format that the cache holds"
+            )
+        return name
+    if cache is not None:
+        for name, dtype in FORMATS.items():
+            if cache.dtype == dtype:
+                return name
+    found = "None" if cache is None else f"None for a {cache.dtype} cache, whose dtype does not say the format"
+    raise ValueError(
+        f"{op}: argument 'kv_format': got {found}, want one of {wanted}. Name the format that the cache holds"
+    )
+
+
+def split_scale(op: str, name: str, scale: float | Tensor) -> tuple[float, Tensor | None]:
+    """The operators take a host scale and an optional device scale."""
+    if isinstance(scale, Tensor):
+        return 1.0, scale
+    if not isinstance(scale, int | float):
+        raise TypeError(
+            f"{op}: argument {name!r}: got {type(scale).__name__}, want a number or a one-element float32 tensor. "
+            "Pass the factor between stored and real values"
+        )
+    return scale, None
+
+
+def require_tensors(op: str, **arguments: object) -> None:
+    """Refuse what is no tensor with a sentence; the operator itself checks device, dtype and shape."""
+    for name, value in arguments.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                f"{op}: argument {name!r}: got {type(value).__name__}, want a torch.Tensor. Convert it, with "
+                "torch.as_tensor for instance"
+            )
