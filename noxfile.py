@@ -60,7 +60,7 @@ def test(session: nox.Session) -> None:
 
 @nox.session
 def memcheck(session: nox.Session) -> None:
-    """Run the marked tests under compute-sanitizer's four tools, or on the emulator without a GPU."""
+    """Run the marked tests under compute-sanitizer's four tools; without a GPU all under the emulator's checkers."""
     sync(session, "session", "test")
     recorded(session, "memcheck")
 

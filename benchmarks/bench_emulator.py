@@ -1,4 +1,5 @@
-"""The emulator itself: warp instructions and HMMA steps a second, and the memory of a real launch. Needs no GPU.
+"""The emulator itself: warp instructions and HMMA steps a second, plain and under all checkers, and the memory of a
+real launch. Needs no GPU.
 
 These are wall times of the host's processor and say nothing about V100. Targets are recorded and not asserted, as a
 shared machine may be slow; the bound on memory is.
@@ -19,6 +20,7 @@ import numpy as np
 import pytest
 
 from sm70_kernels.bench import median, replay, replay_timer
+from sm70_kernels.checks import Checks
 from sm70_kernels.evidence.benchmarks import EMULATOR_LABEL
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,7 +35,7 @@ WORDS, MARGIN = 1 << 18, 2048
 #: Of `tensor_core`, each turn of its loop.
 STEPS_A_TURN = 32
 #: Millions a second and core.
-TARGET_INSTRUCTIONS, TARGET_STEPS = 15.0, 2.5
+TARGET_INSTRUCTIONS, TARGET_STEPS, TARGET_CHECKED = 15.0, 2.5, 3.0
 #: Peak memory that a launch may take: this many times the buffers it touches, and a constant.
 MEMORY_FACTOR, MEMORY_CONSTANT = 1.5, 200_000_000
 GATHER_SECONDS = 240
@@ -69,18 +71,26 @@ KERNELS = (
     Kernel("load_shared", 1000),
     Kernel("tensor_core", 75, np.float16),
 )
+#: What is measured under the checkers: also what costs them most.
+CHECKED_KERNELS = (*KERNELS, Kernel("tile_shared_128", 100))
 
 
 def facts(
-    row: str, threads: int, samples: Sequence[float], warp_instructions: int, *, hmma_steps: int = 0
+    row: str,
+    threads: int,
+    samples: Sequence[float],
+    warp_instructions: int,
+    *,
+    hmma_steps: int = 0,
+    target: float = TARGET_INSTRUCTIONS,
 ) -> dict[str, Any]:
-    """The record of a row from its samples in seconds; rates in millions a second, the target for all of its threads.
+    """The record of a row from its samples in seconds; rates in millions a second, ``target`` is that of one thread.
 
     ``rate`` is that of the median. ``best_rate`` is what the fastest sample says, for machines that others use too.
     """
     seconds, work = median(samples), hmma_steps or warp_instructions
     rate = work / seconds / 1e6
-    target = threads * (TARGET_STEPS if hmma_steps else TARGET_INSTRUCTIONS)
+    target = threads * (TARGET_STEPS if hmma_steps else target)
     return {
         "row": f"emulator {row}",
         "label": EMULATOR_LABEL,
@@ -188,6 +198,34 @@ def test_kernel(kernel: Kernel, workers: str, program: Any, record: Any, benchma
     steps = WARPS * kernel.turns * STEPS_A_TURN if kernel.name == "tensor_core" else 0
     samples = benchmark.stats.stats.data
     record(benchmark, facts(kernel.name.replace("_", " "), threads, samples, instructions, hmma_steps=steps))
+
+
+@pytest.mark.benchmark(group="emulator")
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("kernel", CHECKED_KERNELS, ids=lambda kernel: kernel.name)
+def test_checked_kernel(kernel: Kernel, workers: str, program: Any, record: Any, benchmark: Any) -> None:
+    """The same under all checkers, which find nothing."""
+    threads, arguments = WORKERS[workers], kernel.arguments()
+
+    with Checks() as checks:
+
+        def launch() -> int:
+            launched = program.run(
+                kernel.name,
+                BLOCKS,
+                BLOCK,
+                *arguments,
+                outputs=(1,),
+                threads=threads,
+                instruments=checks.instruments.handle,
+            )
+            return int(launched["warp_instructions"])
+
+        instructions = benchmark.pedantic(launch, rounds=ROUNDS, iterations=1, warmup_rounds=1)
+    if benchmark.stats is None:  # --benchmark-disable
+        return
+    name = f"{kernel.name.replace('_', ' ')}, all checkers"
+    record(benchmark, facts(name, threads, benchmark.stats.stats.data, instructions, target=TARGET_CHECKED))
 
 
 @pytest.mark.benchmark(group="emulator", timer=replay_timer)

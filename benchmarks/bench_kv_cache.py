@@ -19,7 +19,17 @@ from torch import Tensor
 
 from sm70_kernels import reference
 from sm70_kernels._arguments import FORMATS
-from sm70_kernels.bench import Arms, RowIdentity, RowSamples, capture, measure_against_copy, replay, replay_timer
+from sm70_kernels.bench import (
+    Arms,
+    EstimatedRow,
+    RowIdentity,
+    RowSamples,
+    capture,
+    estimate_row,
+    measure_pair,
+    replay,
+    replay_timer,
+)
 from sm70_kernels.bench.rows import row_facts
 from sm70_kernels.ops import kv_cache
 
@@ -105,6 +115,8 @@ def _rows(function: str) -> Iterator[Row]:
 
 GATHER_ROWS = {row.name: row for row in _rows("gather")}
 WRITE_ROWS = {row.name: row for row in _rows("write")}
+#: By name, with :func:`make_job`, for whatever runs a row: the command line's ``hotspots`` for one.
+ROWS = {**GATHER_ROWS, **WRITE_ROWS}
 
 
 class Job(Protocol):
@@ -246,6 +258,37 @@ class WriteJob:
         return {"exact": exact, "finite": finite, "sampled_tokens": len(tokens), **errors(*joined)}
 
 
+def make_job(row: Row, device: torch.device, seed: int = 0) -> Job:
+    """One set of buffers of a row, ready to launch."""
+    make: Callable[[Row, torch.device, int], Job] = GatherJob if row.function == "gather" else WriteJob
+    return make(row, device, seed)
+
+
+def estimated_call(row: Row) -> Callable[[], None]:
+    """The row's launch on CPU tensors of no particular values, for the cycle model: only tables and slots matter."""
+    generator = torch.Generator().manual_seed(0)
+    pages, table = page_tables(row, generator)
+    dtype = torch.float16 if row.format == "fp16" else torch.uint8
+    caches = torch.empty((pages, 2, row.page, KV_HEADS, HEAD_DIM), dtype=dtype).unbind(1)
+    scales = SCALES[row.scale]
+    if row.function == "gather":
+        lengths = torch.tensor(row.lengths, dtype=torch.int32)
+        shape = (len(row.lengths), padded(max(row.lengths)), KV_HEADS, HEAD_DIM)
+        k_out, v_out = (torch.empty(shape, dtype=torch.float16) for _ in range(2))
+        gather = kv_cache.gather_paged_kv
+        return lambda: gather(*caches, table, lengths, *scales, kv_format=row.format, k_out=k_out, v_out=v_out) and None
+    (length,) = row.lengths
+    tokens = torch.arange(length)
+    slots = table[0].to(torch.int64)[tokens // row.page] * row.page + tokens % row.page
+    k, v = (torch.empty((length, KV_HEADS, HEAD_DIM), dtype=torch.float16) for _ in range(2))
+    return lambda: kv_cache.write_paged_kv(k, v, *caches, slots, *scales, kv_format=row.format)
+
+
+def estimates() -> dict[str, Callable[[], Callable[[], None]]]:
+    """Rows by name, for ``sm70-kernels estimate benchmarks/bench_kv_cache.py:ROW``."""
+    return {name: partial(estimated_call, row) for name, row in (GATHER_ROWS | WRITE_ROWS).items()}
+
+
 def merge_accuracy(results: list[dict[str, Any]]) -> dict[str, Any]:
     """The worst of several sets of buffers."""
     worst: dict[str, Callable[..., Any]] = {"exact": min, "finite": min, "sampled_tokens": sum}
@@ -268,8 +311,7 @@ def image_that_ran(before: dict[str, dict[str, int]], after: dict[str, dict[str,
 
 def measure(row: Row, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
     """Measure a row: its samples, and the facts of its arms."""
-    make: Callable[[Row, torch.device, int], Job] = GatherJob if row.function == "gather" else WriteJob
-    jobs = [make(row, gpu.device, seed) for seed in range(row.launches)]
+    jobs = [make_job(row, gpu.device, seed) for seed in range(row.launches)]
     copies = []
     for _ in jobs:
         source = torch.randint(0, 256, (row.bytes_moved // 2,), dtype=torch.uint8, device=gpu.device)
@@ -279,7 +321,7 @@ def measure(row: Row, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
     kernel, image = image_that_ran(before, kv_cache.library.launch_counts())
     warm = operator if len(jobs) == 1 else capture(f"{row.name} warm", [jobs[0].launch] * len(jobs), gpu.device)
     arms = Arms(operator, capture(f"{row.name} copy", copies, gpu.device), warm)
-    samples = measure_against_copy(row.name, arms, gpu.timer, observe=gpu.conditions.read)
+    samples = measure_pair(row.name, arms, gpu.timer, observe=gpu.conditions.read)
     identity = RowIdentity(
         row=row.name,
         operator="kv_cache",
@@ -298,7 +340,7 @@ def measure(row: Row, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
 @pytest.fixture(scope="module")
 def measured(request: pytest.FixtureRequest, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
     """A row, measured once for the tests of both arms."""
-    return measure({**GATHER_ROWS, **WRITE_ROWS}[request.param], gpu)
+    return measure(ROWS[request.param], gpu)
 
 
 def report(measured: Any, arm: str, benchmark: Any, record_row: Any) -> None:
@@ -327,3 +369,17 @@ def test_gather(measured: Any, arm: str, benchmark: Any, record_row: Any) -> Non
 def test_write(measured: Any, arm: str, benchmark: Any, record_row: Any) -> None:
     """``write_paged_kv`` against ``torch.Tensor.copy_``."""
     report(measured, arm, benchmark, record_row)
+
+
+@pytest.mark.benchmark(timer=replay_timer)
+@pytest.mark.parametrize("row", (GATHER_ROWS | WRITE_ROWS).values(), ids=lambda row: row.name)
+def test_estimate(row: Row, record_estimate: Any) -> None:
+    """The same rows by the cycle model, where no GPU measures them."""
+    about = EstimatedRow(
+        row=row.name,
+        operator="kv_cache",
+        function=f"{row.function}_paged_kv",
+        bytes_moved=row.bytes_moved,
+        facts=row.facts,
+    )
+    record_estimate(estimate_row(about, estimated_call(row))[1])

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from sm70_kernels import _variables
-from sm70_kernels.bench import ConditionsReader, DeviceTimer, Roof, measure_roofs, render
+from sm70_kernels.bench import ConditionsReader, DeviceTimer, Roof, measure_roofs, record, render, render_estimates
 
 _ROWS = pytest.StashKey[list[dict[str, Any]]]()
+_ESTIMATES = pytest.StashKey[list[dict[str, Any]]]()
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,23 @@ def record_row(request: pytest.FixtureRequest) -> Callable[[dict[str, Any]], Non
     return request.config.stash[_ROWS].append
 
 
+@pytest.fixture
+def record_estimate(request: pytest.FixtureRequest, benchmark: Any) -> Callable[[dict[str, Any]], None]:
+    """Record a row of the cycle model, and put it into the table that ends the session. Skips where a GPU measures."""
+    if torch.cuda.is_available():
+        pytest.skip("a CUDA device is here, and measures this row")
+
+    def take(facts: dict[str, Any]) -> None:
+        record(benchmark, facts)
+        request.config.stash[_ESTIMATES].append(facts)
+
+    return take
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Let the rows' own table replace pytest-benchmark's, which knows no pairs; --benchmark-verbose brings it back."""
-    config.stash[_ROWS] = []
+    config.stash[_ROWS], config.stash[_ESTIMATES] = [], []
     if not config.getoption("benchmark_verbose"):
         config.option.benchmark_quiet = True
 
@@ -80,3 +94,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.section("benchmark rows")
         fancy = terminalreporter.hasmarkup
         terminalreporter.write(render(rows, width=shutil.get_terminal_size().columns, fancy=fancy))
+    estimates = config.stash[_ESTIMATES]
+    if estimates:
+        terminalreporter.section("estimated rows")
+        terminalreporter.write(render_estimates(estimates))

@@ -75,6 +75,29 @@ extern "C" __global__ void __launch_bounds__(128) load_shared(const unsigned* in
     out[i] = sum;
 }
 
+// A tile goes through shared memory as it does in attention kernels: 16 bytes a lane, two barriers a turn.
+extern "C" __global__ void __launch_bounds__(128) tile_shared_128(const uint4* in, unsigned* out, int loops) {
+    __shared__ uint4 tile[512];
+    const unsigned i = blockIdx.x * blockDim.x + threadIdx.x, t = threadIdx.x;
+    uint4 value = in[i];
+    unsigned sum = 0;
+    for (int n = 0; n < loops; ++n) {
+#pragma unroll
+        for (int u = 0; u < 4; ++u) tile[t + u * 128] = make_uint4(value.x + u, value.y, value.z, value.w);
+        __syncthreads();
+#pragma unroll
+        for (int u = 0; u < 4; ++u) {
+            const uint4 other = tile[(t ^ 37) + u * 128];
+            value.x = value.x * 3 + other.y;
+            value.y ^= other.z;
+            value.z += other.w;
+            sum += folded(other);
+        }
+        __syncthreads();
+    }
+    out[i] = sum;
+}
+
 // Eight m8n8k4 products a turn, on two accumulators: 32 HMMA steps.
 extern "C" __global__ void tensor_core(const uint2* in, float* out, int loops) {
     const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;

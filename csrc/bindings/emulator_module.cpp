@@ -11,6 +11,8 @@
 #include "../emulator/api.h"
 #include "../emulator/error.h"
 #include "../emulator/instruments/instruments.h"
+#include "../emulator/instruments/liveness.h"
+#include "../emulator/instruments/pipes.h"
 #include "../emulator/module.h"
 #include "../emulator/opcodes.h"
 #include "../emulator/tensor_core.h"
@@ -77,12 +79,22 @@ py::dict describe_instruction(const ParsedInstruction& instruction) {
     py::list operands;
     for (const auto& operand : instruction.operands) operands.append(operand.text);
     const ControlCode& c = instruction.control;
-    return py::dict("offset"_a = instruction.offset, "text"_a = instruction.text, "opcode"_a = instruction.opcode,
+    const PipeUse use = pipe_use(instruction);
+    return py::dict("pipe"_a = pipe_name(use.pipe), "pipe_cycles"_a = use.cycles, "pipe_known"_a = use.known,
+                    "offset"_a = instruction.offset, "text"_a = instruction.text, "opcode"_a = instruction.opcode,
                     "modifiers"_a = instruction.modifiers, "operands"_a = operands, "guard"_a = instruction.guard,
                     "guard_negated"_a = instruction.guard_negated, "low"_a = instruction.low,
                     "high"_a = instruction.high, "stall"_a = c.stall, "yield"_a = c.yield_hint,
                     "write_barrier"_a = c.write_barrier, "read_barrier"_a = c.read_barrier, "wait_mask"_a = c.wait_mask,
                     "reuse"_a = c.reuse);
+}
+
+/// [(file, line), ...]: the instruction's own line first, then the lines it was inlined at.
+py::list describe_source(const KernelImage& kernel, size_t instruction) {
+    py::list lines;
+    if (instruction < kernel.sources.size())
+        for (const auto& line : kernel.sources[instruction].lines) lines.append(py::make_tuple(line.file, line.line));
+    return lines;
 }
 
 py::dict launch(Module& module, const std::string& kernel, const py::object& grid, const py::object& block,
@@ -198,11 +210,44 @@ PYBIND11_MODULE(_emulator, m) {
             [](const Module& module, const std::string& kernel) {
                 py::list result;
                 const ListedSection& section = module.section(kernel);
-                for (const auto& instruction : section.instructions)
-                    result.append(describe_instruction(parse_instruction(instruction, section)));
+                for (const auto& instruction : section.instructions) {
+                    py::dict described = describe_instruction(parse_instruction(instruction, section));
+                    described["source"] = describe_source(module.kernel(kernel), instruction.offset / 16);
+                    result.append(described);
+                }
                 return result;
             },
             "kernel"_a)
+        .def(
+            "analyse",
+            [](Module& module, const std::string& kernel) {
+                const DecodedKernel& decoded = module.decoded(kernel);
+                const ListedSection& section = module.section(kernel);
+                const auto code = parse_section(section);
+                const ControlFlow flow = control_flow(code, section);
+                const auto live = live_registers(code, decoded.registers, flow);
+                const auto ranges = [](const std::vector<RegisterRange>& registers) {
+                    py::list numbers;
+                    for (const auto& range : registers) numbers.append(py::make_tuple(range.first, range.count));
+                    return numbers;
+                };
+                py::list result;
+                for (size_t i = 0; i < code.size(); ++i) {
+                    py::dict described = describe_instruction(code[i]);
+                    described["source"] = describe_source(module.kernel(kernel), i);
+                    described["written"] = ranges(decoded.registers[i].written);
+                    described["read"] = ranges(decoded.registers[i].read);
+                    described["live_registers"] = live[i];
+                    described["successors"] = flow.successors[i];
+                    described["callee"] = flow.callees[i];
+                    result.append(described);
+                }
+                return result;
+            },
+            "kernel"_a,
+            "instructions(), and what follows from the whole kernel: registers written and read as (first, count), "
+            "live "
+            "registers, indices of the instructions that can follow, and of a called function's first (-1: none).")
         .def(
             "decode",
             [](const Module& module, const std::string& kernel, uint32_t offset) {

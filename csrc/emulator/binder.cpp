@@ -104,18 +104,27 @@ void Binder::plain(const Operand& operand) {
         fail("operand '" + operand.text + "' carries a sign or scale that has no meaning here");
 }
 
-uint16_t Binder::register_row(const Operand& operand, int registers) const {
-    if (uint32_t(operand.index + registers) > register_count)
+uint16_t Binder::checked_row(const Operand& operand, int count) const {
+    if (uint32_t(operand.index + count) > register_count)
         fail("register of '" + operand.text + "' is beyond the kernel's " + std::to_string(register_count));
-    const int alignment = registers == 3 ? 4 : registers;
+    const int alignment = count == 3 ? 4 : count;
     if (operand.index % alignment) fail("register of '" + operand.text + "' is not aligned to its width");
     return uint16_t(operand.index);
 }
 
-uint16_t Binder::destination(int registers) {
+uint16_t Binder::register_row(const Operand& operand, int count) {
+    const uint16_t row = checked_row(operand, count);
+    registers.read.push_back({uint8_t(row), uint8_t(count)});
+    return row;
+}
+
+uint16_t Binder::destination(int count) {
     const Operand& operand = next(OperandKind::Register);
     plain(operand);
-    return operand.index < 0 ? sink_row : register_row(operand, registers);
+    if (operand.index < 0) return sink_row;
+    const uint16_t row = checked_row(operand, count);
+    registers.written.push_back({uint8_t(row), uint8_t(count)});
+    return row;
 }
 
 uint8_t Binder::predicate_destination() {

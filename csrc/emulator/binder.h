@@ -39,9 +39,10 @@ struct Binder {
     ConstantTable& constants;
     uint32_t register_count;
     uint16_t sink_row;
+    RegisterOperands registers;  // those named so far
 
-    Binder(const ParsedInstruction& p, Instruction& o, ConstantTable& c, uint32_t registers, uint16_t sink)
-        : parsed(p), out(o), constants(c), register_count(registers), sink_row(sink), modifiers_(p.modifiers) {}
+    Binder(const ParsedInstruction& p, Instruction& o, ConstantTable& c, uint32_t count, uint16_t sink)
+        : parsed(p), out(o), constants(c), register_count(count), sink_row(sink), modifiers_(p.modifiers) {}
 
     // --- modifiers
     bool take(std::string_view modifier);
@@ -60,7 +61,7 @@ struct Binder {
     const Operand& next(OperandKind kind);
     const Operand& next_any();
 
-    uint16_t destination(int registers = 1);
+    uint16_t destination(int count = 1);
     uint8_t predicate_destination();
     PredicateSource predicate_source();
     Source source(SourceKind kind = SourceKind::Bits, int words = 1);
@@ -72,8 +73,8 @@ struct Binder {
     Source half_pair();
     Source zero();
     Source immediate_row(uint32_t value);
-    /// A register operand's row with the given number of consecutive registers and alignment.
-    uint16_t register_row(const Operand& operand, int registers) const;
+    /// The row of a register operand that is read, with the given number of consecutive registers and alignment.
+    uint16_t register_row(const Operand& operand, int count);
     uint32_t small_immediate(uint32_t limit);
 
     void handler(Handler execute) { out.execute = execute; }
@@ -86,6 +87,8 @@ struct Binder {
     static void plain(const Operand& operand);
 
  private:
+    uint16_t checked_row(const Operand& operand, int count) const;
+
     std::vector<std::string> modifiers_;
     size_t next_ = 0;
 };

@@ -235,6 +235,26 @@ void read_globals(const Reader& reader, Cubin& cubin) {
     }
 }
 
+void read_lines(const Reader& reader, Cubin& cubin) {
+    // The addresses in the table are relocated against the kernels' sections.
+    std::map<size_t, std::string> targets;
+    for (const auto& s : reader.sections()) {
+        const bool with_addend = s.header.sh_type == SHT_RELA;
+        if (s.name != (with_addend ? ".rela.debug_line" : ".rel.debug_line") || !s.data) continue;
+        const size_t entry = with_addend ? sizeof(Elf64_Rela) : sizeof(Elf64_Rel);
+        for (size_t at = 0; at + entry <= s.header.sh_size; at += entry) {
+            const auto relocation = read_at<Elf64_Rel>(s.data + at);
+            const uint16_t section = reader.symbol(ELF64_R_SYM(relocation.r_info)).st_shndx;
+            if (section < reader.sections().size()) targets[relocation.r_offset] = reader.sections()[section].name;
+        }
+    }
+    for (auto& [section, sources] : read_source_lines(reader.contents(".debug_line"), targets)) {
+        const auto kernel =
+            section.rfind(".text.", 0) == 0 ? cubin.kernels.find(section.substr(6)) : cubin.kernels.end();
+        if (kernel != cubin.kernels.end()) kernel->second.sources = std::move(sources);
+    }
+}
+
 }  // namespace
 
 Cubin parse_cubin(const uint8_t* data, size_t size) {
@@ -256,6 +276,7 @@ Cubin parse_cubin(const uint8_t* data, size_t size) {
     if (cubin.kernels.empty()) fail("cubin holds no kernel");
     read_resource_info(reader, cubin);
     read_globals(reader, cubin);
+    read_lines(reader, cubin);
     return cubin;
 }
 

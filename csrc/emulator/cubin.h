@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "source_lines.h"
+
 namespace sm70emu {
 
 struct KernelParameter {
@@ -27,7 +29,8 @@ struct KernelImage {
     std::vector<KernelParameter> parameters;
     std::vector<uint8_t> code;
     std::vector<uint8_t> constant2;
-    std::string refusal;  // why this kernel cannot be loaded; empty if it can
+    std::vector<SourceLocation> sources;  // by instruction; may be shorter than the code
+    std::string refusal;                  // why this kernel cannot be loaded; empty if it can
 };
 
 /// A store address into constant bank 4 (or into an initialised global) that holds a device global's address.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "listing.h"
+#include "source_lines.h"
 
 namespace sm70emu {
 
@@ -57,13 +58,26 @@ struct ConstantRow {
     uint32_t value = 0;  // immediate bits or byte offset in the bank
 };
 
+/// Consecutive general registers, as wide as the instruction uses them; RZ is not among them.
+struct RegisterRange {
+    uint8_t first = 0;
+    uint8_t count = 1;
+};
+
+/// The general registers that an instruction names, operand by operand.
+struct RegisterOperands {
+    std::vector<RegisterRange> written, read;
+};
+
 struct DecodedKernel {
     std::string name;
     std::vector<Instruction> instructions;
     std::vector<ConstantRow> constants;
     std::vector<std::string> texts;  // SASS of each instruction
     std::vector<ControlCode> controls;
-    uint32_t register_rows = 0;  // rows to allocate, sinks included
+    std::vector<SourceLocation> sources;      // where each instruction comes from, if the cubin tells it
+    std::vector<RegisterOperands> registers;  // of each instruction
+    uint32_t register_rows = 0;               // rows to allocate, sinks included
 };
 
 struct Binder;

@@ -11,6 +11,7 @@ struct NoObserver {
     static void end_block(const Core&) {}
     static void before(const Core&, const Instruction&, uint32_t) {}
     static void after(const Core&, const Instruction&, uint32_t) {}
+    static bool enough() { return false; }
 };
 
 inline bool has_ready_group(const Warp& warp) {

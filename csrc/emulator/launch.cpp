@@ -194,6 +194,7 @@ class Worker {
                 run_warp(core_, warp, state_.seed ? 1 + random.next() % 256 : kDefaultSlice, observer_);
                 progress |= core_.executed != before;
             }
+            if (observer_.enough()) return;
             if (!progress) {
                 deadlocked_ = true;
                 fail(describe_deadlock(block_, *state_.kernel));
@@ -213,6 +214,8 @@ class Worker {
                  std::to_string(block_.id[2]) + ")";
         if (!deadlocked_) where += ", warp " + std::to_string(core_.warp->index);
         if (core_.fault_lane >= 0 && !deadlocked_) where += ", lane " + std::to_string(core_.fault_lane);
+        const std::string source = deadlocked_ ? "" : kernel.sources[core_.pc].text();
+        if (!source.empty()) where += ", " + source;
         return where + "]";
     }
 
@@ -255,10 +258,10 @@ Storage make_constant_rows(const DecodedKernel& kernel, const LaunchState& state
     return rows;
 }
 
-std::vector<uint64_t> blocks_to_run(const LaunchRequest& request, uint64_t total) {
-    std::vector<uint64_t> blocks;
-    if (request.sampled) {
-        blocks = request.sampled_blocks;
+/// `wished`: by instruments, which choose where the caller does not.
+std::vector<uint64_t> blocks_to_run(const LaunchRequest& request, uint64_t total, std::vector<uint64_t> wished) {
+    std::vector<uint64_t> blocks = request.sampled ? request.sampled_blocks : std::move(wished);
+    if (request.sampled || !blocks.empty()) {
         std::sort(blocks.begin(), blocks.end());
         blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
         if (!blocks.empty() && blocks.back() >= total)
@@ -302,7 +305,14 @@ LaunchResult run_launch(const LoadedKernel& kernel, const LaunchRequest& request
         const Storage rows = make_constant_rows(*kernel.decoded, state);
         state.constants = reinterpret_cast<const uint32_t*>(rows.get());
 
-        const std::vector<uint64_t> blocks = blocks_to_run(request, result.blocks_total);
+        std::unique_lock<std::mutex> watched;
+        std::vector<uint64_t> wished;
+        if (request.instruments) {
+            watched = std::unique_lock(request.instruments->mutex());
+            request.instruments->begin_launch(state, kernel, request);
+            wished = request.instruments->blocks();
+        }
+        const std::vector<uint64_t> blocks = blocks_to_run(request, result.blocks_total, std::move(wished));
         std::atomic<size_t> next{0};
         std::mutex mutex;
         size_t failed_at = blocks.size();
@@ -336,11 +346,6 @@ LaunchResult run_launch(const LoadedKernel& kernel, const LaunchRequest& request
                 run_blocks(worker);
             }
         };
-        std::unique_lock<std::mutex> watched;
-        if (request.instruments) {
-            watched = std::unique_lock(request.instruments->mutex());
-            request.instruments->begin_launch(state, kernel, request);
-        }
         const unsigned processors = std::max(1u, std::thread::hardware_concurrency());
         const unsigned wanted = std::min(request.threads ? request.threads : processors, 4 * processors);
         const auto count = unsigned(std::min<size_t>(wanted, std::max<size_t>(blocks.size(), 1)));

@@ -39,6 +39,7 @@ struct LaunchResult {
 struct LoadedKernel {
     const KernelImage* image = nullptr;
     const DecodedKernel* decoded = nullptr;
+    const ListedSection* section = nullptr;  // the listing, for instruments that parse it
     const std::vector<uint8_t>* constant3 = nullptr;
     const std::vector<uint8_t>* constant4 = nullptr;
     const std::vector<GlobalBuffer>* globals = nullptr;

@@ -77,7 +77,10 @@ const DecodedKernel& Module::decoded(const std::string& name) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = decoded_.find(name);
     if (found != decoded_.end()) return found->second;
-    return decoded_.emplace(name, decode_kernel(section(name), image.registers, instruction_set_)).first->second;
+    DecodedKernel kernel = decode_kernel(section(name), image.registers, instruction_set_);
+    kernel.sources = image.sources;
+    kernel.sources.resize(kernel.instructions.size());
+    return decoded_.emplace(name, std::move(kernel)).first->second;
 }
 
 LaunchResult Module::launch(const std::string& name, const LaunchRequest& request) {
@@ -85,6 +88,7 @@ LaunchResult Module::launch(const std::string& name, const LaunchRequest& reques
     try {
         loaded.image = &kernel(name);
         loaded.decoded = &decoded(name);
+        loaded.section = &section(name);
     } catch (const EmulatorError& error) {
         LaunchResult result;
         result.error = error.what();

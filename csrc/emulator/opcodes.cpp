@@ -28,8 +28,8 @@ const Table& table_for(InstructionSet instruction_set) {
     return instruction_set == InstructionSet::Best ? best : portable;
 }
 
-void decode_instruction(const Table& table, const ParsedInstruction& parsed, uint32_t registers, uint16_t sink_row,
-                        ConstantTable& constants, Instruction& out) {
+RegisterOperands decode_instruction(const Table& table, const ParsedInstruction& parsed, uint32_t registers,
+                                    uint16_t sink_row, ConstantTable& constants, Instruction& out) {
     const auto opcode = table.find(parsed.opcode);
     if (opcode == table.end()) fail("unknown opcode " + parsed.opcode);
     if (parsed.guard > 6) fail("unknown guard predicate");
@@ -37,6 +37,7 @@ void decode_instruction(const Table& table, const ParsedInstruction& parsed, uin
     Binder binder(parsed, out, constants, registers, sink_row);
     opcode->second->bind(binder);
     binder.finish();
+    return std::move(binder.registers);
 }
 
 void run_past_end(Core&, const Instruction&, uint32_t) {
@@ -63,7 +64,7 @@ DecodedKernel decode_kernel(const ListedSection& section, uint32_t registers, In
         Instruction instruction;
         try {
             const ParsedInstruction parsed = parse_instruction(listed, section);
-            decode_instruction(table, parsed, registers, sink_row, constants, instruction);
+            kernel.registers.push_back(decode_instruction(table, parsed, registers, sink_row, constants, instruction));
             kernel.controls.push_back(parsed.control);
         } catch (const EmulatorError& error) {
             fail(section.name + "+" + hex(listed.offset) + ": " + listed.text + ": " + error.what());
@@ -76,6 +77,7 @@ DecodedKernel decode_kernel(const ListedSection& section, uint32_t registers, In
     kernel.instructions.push_back(sentinel);
     kernel.texts.emplace_back("(end)");
     kernel.controls.emplace_back();
+    kernel.registers.emplace_back();
     kernel.constants = constants.take();
     return kernel;
 }

@@ -10,10 +10,11 @@ The method and its limits: ``docs/benchmark-method.md``. A comparison of two pie
 
 from sm70_kernels.bench.conditions import Conditions, ConditionsReader
 from sm70_kernels.bench.estimate import Interval, Limits, bootstrap_interval, median, outliers
+from sm70_kernels.bench.estimated import EstimatedRow, estimate_row, record, render_estimates
 from sm70_kernels.bench.paired import Comparison, Control, compare, control
 from sm70_kernels.bench.replay import replay, replay_timer
 from sm70_kernels.bench.roofs import Roof, measure_roofs, rate
-from sm70_kernels.bench.rows import Arms, RowIdentity, RowSamples, measure_against_copy, row_facts
+from sm70_kernels.bench.rows import Arms, RowIdentity, RowSamples, measure_pair, row_facts
 from sm70_kernels.bench.series import Series, sample
 from sm70_kernels.bench.table import render
 from sm70_kernels.bench.timing import DeviceTimer, GraphArm, Resolution, capture
@@ -25,6 +26,7 @@ __all__ = [
     "ConditionsReader",
     "Control",
     "DeviceTimer",
+    "EstimatedRow",
     "GraphArm",
     "Interval",
     "Limits",
@@ -37,12 +39,15 @@ __all__ = [
     "capture",
     "compare",
     "control",
-    "measure_against_copy",
+    "estimate_row",
+    "measure_pair",
     "measure_roofs",
     "median",
     "outliers",
     "rate",
+    "record",
     "render",
+    "render_estimates",
     "replay",
     "replay_timer",
     "row_facts",

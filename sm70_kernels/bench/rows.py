@@ -1,6 +1,7 @@
-"""Benchmark rows: an operator paired with a copy of as many bytes, and the facts that are recorded of it.
+"""Benchmark rows: an operator paired with a yardstick, and the facts that are recorded of it.
 
-``measure_against_copy`` samples, ``row_facts`` turns the samples into the JSON-ready ``extra_info`` of the row.
+The yardstick is a copy of as many bytes, or another variant of the operator: ``RowIdentity.yardstick`` names it.
+``measure_pair`` samples, ``row_facts`` turns the samples into the JSON-ready ``extra_info`` of the row.
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ class Arms(Generic[ArmT]):
     """Arms of a row: ``warm`` is the operator launched as often, but always on the same buffers."""
 
     operator: ArmT
-    copy: ArmT
+    yardstick: ArmT
     warm: ArmT
 
 
 @dataclass(frozen=True)
 class RowSamples:
-    """Everything that was measured of a row. A is the operator, B the copy."""
+    """Everything that was measured of a row. A is the operator, B the yardstick."""
 
     comparison: Comparison
     control: Control
@@ -91,7 +92,11 @@ class RowIdentity:
     image: str
     """``cubin`` or ``ptx (JIT)``: what the launches of this row ran."""
     target: float | None = None
-    """Least ratio to copy that the row must reach."""
+    """Least ratio to the yardstick that the row must reach."""
+    yardstick: str = "copy"
+    """What the operator is paired with; the name of that arm."""
+    roof: str = "copy"
+    """The roof that the rates are a share of: ``copy`` or ``read``."""
     facts: dict[str, Any] = field(default_factory=dict)
     """Operator facts (shape, page, format, ...), recorded as they are."""
 
@@ -101,7 +106,7 @@ def seed_of(row: str) -> int:
     return zlib.crc32(row.encode())
 
 
-def measure_against_copy(
+def measure_pair(
     row: str,
     arms: Arms[ArmT],
     timer: Timer[ArmT],
@@ -109,11 +114,11 @@ def measure_against_copy(
     observe: Callable[[], Conditions | None],
     limits: Limits = ROW_LIMITS,
 ) -> RowSamples:
-    """Sample a row: cold operator against cold copy, the operator's A/A control, the operator's warm series.
+    """Sample a row: cold operator against cold yardstick, the operator's A/A control, the operator's warm series.
 
     ``observe`` reads the card's state after each block of the comparison.
     """
-    if not arms.operator.launches == arms.copy.launches == arms.warm.launches:
+    if not arms.operator.launches == arms.yardstick.launches == arms.warm.launches:
         raise ValueError(f"row {row!r}: arms have different numbers of launches a sample, want the same")
     seed = seed_of(row)
     late, retakes = timer.late_samples, timer.retakes
@@ -121,10 +126,10 @@ def measure_against_copy(
     def operator_cold() -> float:
         return timer.time_arm(arms.operator, cold=True)
 
-    def copy_cold() -> float:
-        return timer.time_arm(arms.copy, cold=True)
+    def yardstick_cold() -> float:
+        return timer.time_arm(arms.yardstick, cold=True)
 
-    comparison = compare(operator_cold, copy_cold, seed=seed, limits=limits, observe=observe)
+    comparison = compare(operator_cold, yardstick_cold, seed=seed, limits=limits, observe=observe)
     self_control = control(operator_cold, seed=seed + 1, limits=limits)
     warm = sample(lambda: timer.time_arm(arms.warm, cold=False), seed=seed, limits=WARM_LIMITS)
     return RowSamples(
@@ -139,10 +144,10 @@ def measure_against_copy(
     )
 
 
-def flags(samples: RowSamples, *, exact: bool) -> list[str]:
+def flags(samples: RowSamples, *, right: bool) -> list[str]:
     """Name what a reader must know before trusting the row. All but ``throttled`` forbid a claim."""
     found = []
-    if not exact:
+    if not right:
         found.append("wrong result")
     if not samples.control.passed:
         found.append("control failed")
@@ -173,13 +178,13 @@ def verdict(interval: Interval, target: float | None, row_flags: list[str]) -> s
 def row_facts(
     identity: RowIdentity, samples: RowSamples, roofs: dict[str, Roof], accuracy: dict[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """``extra_info`` of the row's two tests, by arm: ``operator`` and ``copy``. Times in ms, rates in GB/s.
+    """``extra_info`` of the row's two tests, by arm: ``operator`` and the yardstick. Times in ms, rates in GB/s.
 
-    ``accuracy`` holds at least ``exact`` (bool) and is recorded as it is, apart from NaN and infinity, which JSON
-    lacks: they become None.
+    ``accuracy`` holds at least ``exact``, or ``right`` of an operator whose contract allows errors (bool), and is
+    recorded as it is, apart from NaN and infinity, which JSON lacks: they become None.
     """
     comparison = samples.comparison
-    row_flags = flags(samples, exact=bool(accuracy["exact"]))
+    row_flags = flags(samples, right=bool(accuracy.get("right", accuracy.get("exact"))))
     common = {
         "row": identity.row,
         "operator": identity.operator,
@@ -198,11 +203,12 @@ def row_facts(
     operator = {
         **common,
         "arm": "operator",
+        "yardstick": identity.yardstick,
         "image": identity.image,
         **_arm_facts(comparison.a_ms, comparison, samples, identity, roofs),
-        "ratio_to_copy": comparison.ratio,
-        "ratio_to_copy_interval": _pair(comparison.interval),
-        "target_ratio_to_copy": identity.target,
+        f"ratio_to_{identity.yardstick}": comparison.ratio,
+        f"ratio_to_{identity.yardstick}_interval": _pair(comparison.interval),
+        f"target_ratio_to_{identity.yardstick}": identity.target,
         "verdict": verdict(comparison.interval, identity.target, row_flags),
         **{key: _json_number(value) for key, value in accuracy.items()},
         "warm": {
@@ -232,8 +238,8 @@ def row_facts(
             "short_below_resolutions": SHORT_RESOLUTIONS,
         },
     }
-    copy = {**common, "arm": "copy", **_arm_facts(comparison.b_ms, comparison, samples, identity, roofs)}
-    return {"operator": operator, "copy": copy}
+    other = _arm_facts(comparison.b_ms, comparison, samples, identity, roofs)
+    return {"operator": operator, identity.yardstick: {**common, "arm": identity.yardstick, **other}}
 
 
 def _arm_facts(
@@ -250,7 +256,8 @@ def _arm_facts(
         "median_ms": median_ms,
         "median_ms_interval": _pair(bootstrap_interval(samples_ms, seed=comparison.seed)),
         "gbps": gbps,
-        "share_of_copy_roof": roofs["copy"].share(gbps),
+        "roof": identity.roof,
+        f"share_of_{identity.roof}_roof": roofs[identity.roof].share(gbps),
         "outliers": list(outliers(samples_ms, smallest=tick_ms)),
     }
 

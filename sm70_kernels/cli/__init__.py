@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from sm70_kernels import __version__
+from sm70_kernels.cli import watch
 
 FINE, PROBLEMS = 0, 1
 
@@ -21,6 +22,13 @@ wrong.
 _VERIFY_EXIT_CODES = """
 Exit codes: 0 intact; 1 something was changed, is missing, or is there and not listed, each is named; 2 the command line
 is wrong.
+"""
+_ESTIMATE_EXIT_CODES = """
+Exit codes: 0 estimated; 2 there is no such row, board or parameter, or the command line is wrong.
+"""
+_AUDIT_EXIT_CODES = """
+Exit codes: 0 within the budgets; 1 a budget is exceeded or missing, each finding is named with what to do; 2 the
+command line is wrong.
 """
 _COMPARE_EXIT_CODES = """
 Exit codes: 0 compared, whatever the verdicts; 2 the runs can't be compared, or the command line is wrong.
@@ -102,6 +110,38 @@ def compare_command(context: click.Context, first: Path, second: Path, as_json: 
     body.show(comparison, as_json=as_json)
 
 
+@main.command("estimate", epilog=_ESTIMATE_EXIT_CODES)
+@click.argument("target")
+@click.option("--board", default="v100-sxm2", show_default=True, help="row of the machine table")
+@click.option("--clock", "clocks", multiple=True, type=float, help="SM clock in MHz; may be repeated")
+@click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="what if: a parameter of the machine table"
+)
+@click.option("--picture", type=click.Path(path_type=Path), help="folder for the SMs' timelines (SVG)")
+@click.option("--json", "as_json", is_flag=True, help="print one JSON document")
+@click.pass_context
+def estimate_command(
+    context: click.Context,
+    target: str,
+    board: str,
+    clocks: tuple[float, ...],
+    settings: tuple[str, ...],
+    picture: Path | None,
+    as_json: bool,
+) -> None:
+    """Estimate what rows of a benchmark module would take on a V100: cycles, rates, stalls, SASS lines.
+
+    TARGET is MODULE.py or MODULE.py:PATTERN, of a module with a function estimates(): benchmarks/bench_kv_cache.py has
+    one. Needs no GPU; the result is an estimate, its error is in docs/cycle-model.md.
+    """
+    from sm70_kernels.cli import estimate as body
+
+    try:
+        body.run(target, board=board, clocks_mhz=clocks, settings=settings, as_json=as_json, picture=picture)
+    except body.UsageError as error:
+        raise click.UsageError(str(error), context) from error
+
+
 @main.command("report", epilog=_VERIFY_EXIT_CODES)
 @click.argument("results", type=click.Path(path_type=Path))
 @click.option("--output", type=click.Path(path_type=Path), default=Path("report.html"), show_default=True)
@@ -124,3 +164,56 @@ def report_command(context: click.Context, results: Path, output: Path) -> None:
         raise click.UsageError(sentence, context) from error
     click.echo(f"written: {output}{'' if intact else ', with findings: not everything is intact'}")
     context.exit(FINE if intact else PROBLEMS)
+
+
+@main.command("audit", epilog=_AUDIT_EXIT_CODES)
+@click.argument("operators", nargs=-1)
+@click.option("--write", is_flag=True, help="write the budgets of these operators from what is built")
+@click.option("--because", metavar="REASON", help="why a limit is raised; kept in the budget")
+@click.option(
+    "--launches", type=click.Path(path_type=Path), help="take launches from this output of 'statistics --json'"
+)
+@click.option("--json", "as_json", is_flag=True, help="print one JSON document")
+@click.pass_context
+def audit_command(
+    context: click.Context,
+    operators: tuple[str, ...],
+    write: bool,
+    because: str | None,
+    launches: Path | None,
+    as_json: bool,
+) -> None:
+    """Audit machine code: resources, occupancy, pipes, loops and their bounds, against csrc/ops/*/budget.json.
+
+    OPERATORS are all by default. Nothing runs; the bounds are what a V100 can't beat, no times. docs/audit.md says how
+    to read them, and how to raise a budget.
+    """
+    from sm70_kernels.audit import budget
+    from sm70_kernels.audit import operators as audits
+    from sm70_kernels.build.settings import ROOT
+    from sm70_kernels.cli import audit as body
+    from sm70_kernels.evidence.schema import EvidenceError
+
+    if write and not operators:
+        raise click.UsageError("--write needs the operators to write budgets of", context)
+    if (because or launches) and not write:
+        raise click.UsageError("--because and --launches are about --write", context)
+    try:
+        known = audits.known()
+        if strangers := [name for name in operators if name not in known]:
+            raise click.UsageError(f"operator: got {strangers[0]!r}, want one of {', '.join(known)}", context)
+        if write:
+            watched = audits.watched_launches(launches) if launches else None
+            for name in operators:
+                body.wrote(audits.write_budget(name, because, watched), ROOT)
+            return
+        report = body.Report(operators=[audits.audit(name) for name in operators or known])
+    except (EvidenceError, budget.BudgetError) as error:
+        raise click.ClickException(str(error)) from error
+    body.show(report, as_json=as_json)
+    context.exit(FINE if report.within else PROBLEMS)
+
+
+main.add_command(watch.statistics_command)
+main.add_command(watch.hotspots_command)
+main.add_command(watch.trace_command)

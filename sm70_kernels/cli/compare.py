@@ -41,7 +41,7 @@ class ComparedRow(Record, kw_only=True, frozen=True):
     row: str
     arm: str
     time_ms: Pairing
-    ratio_to_copy: Pairing | None
+    ratio: Pairing | None
     """Of rows that were paired with a copy: the clock and the card's mood cancel in it."""
     flags_a: list[str]
     flags_b: list[str]
@@ -156,7 +156,7 @@ def _row(a: samples.Row, b: samples.Row) -> ComparedRow:
         row=a.name,
         arm=a.arm,
         time_ms=pair(a.samples_ms, b.samples_ms, more_is_faster=False),
-        ratio_to_copy=pair(a.ratios, b.ratios, more_is_faster=True) if a.ratios and b.ratios else None,
+        ratio=pair(a.ratios, b.ratios, more_is_faster=True) if a.ratios and b.ratios else None,
         flags_a=_flags(a),
         flags_b=_flags(b),
     )
@@ -178,13 +178,13 @@ def show(comparison: Comparison, *, as_json: bool) -> None:
         (
             row.row if row.arm in ("", "operator") else f"{row.row} ({row.arm})",
             *_shown(row.time_ms, 4),
-            *_shown(row.ratio_to_copy, 3),
+            *_shown(row.ratio, 3),
             ", ".join(sorted({*row.flags_a, *row.flags_b})),
         )
         for row in comparison.rows
     ]
     title = f"A {comparison.a}, B {comparison.b}: {comparison.kind} on {comparison.device}"
-    columns = ("row", "A ms", "B ms", "time", "A ratio", "B ratio", "ratio to copy", "flags")
+    columns = ("row", "A ms", "B ms", "time", "A ratio", "B ratio", "ratio", "flags")
     output.table(title, columns, rows)
     for name, missing in (("A", comparison.only_a), ("B", comparison.only_b)):
         for row in missing:

@@ -68,12 +68,13 @@ def _plot(rows: Sequence[samples.Row]) -> str:
     with mpl.rc_context(settings):
         figure, axes = pyplot.subplots(figsize=(9, _FRAME_IN + _ROW_HEIGHT_IN * len(rows)), layout="constrained")
         for place, row in enumerate(reversed(rows)):
-            low, high = row.facts["ratio_to_copy_interval"]
+            low, high = row.ratio_interval
             axes.plot((low, high), (place, place), color="#1f6f8b", linewidth=4, solid_capstyle="butt")
-            axes.plot(row.facts["ratio_to_copy"], place, "|", color="black")
+            axes.plot(row.ratio, place, "|", color="black")
         axes.set_yticks(range(len(rows)), [row.name for row in reversed(rows)])
         axes.axvline(1.0, color="#888", linewidth=0.8)
-        axes.set_xlabel("time of a copy of as many bytes / time of the operator, with 95 % interval")
+        yardstick = {"copy": "a copy of as many bytes"}.get(rows[0].yardstick, rows[0].yardstick)
+        axes.set_xlabel(f"time of {yardstick} / time of the operator, with 95 % interval")
         stream = io.StringIO()
         figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
         pyplot.close(figure)
@@ -88,27 +89,73 @@ def _groups(folder: Path) -> list[Group]:
     for row in samples.read_rows(folder):
         if row.arm == "operator" and row.ratios:
             functions.setdefault(str(row.facts["function"]), []).append(row)
-    return [_group(name, rows, Markup(_plot(rows))) for name, rows in sorted(functions.items())]
+    measured = [_group(name, rows, Markup(_plot(rows))) for name, rows in sorted(functions.items())]
+    return measured + _estimated_groups(folder)
+
+
+def _estimated_groups(folder: Path) -> list[Group]:
+    """Rows of the cycle model, with the timeline of the longest."""
+    from markupsafe import Markup
+
+    from sm70_kernels.cycle_model.picture import timeline_svg
+
+    functions: dict[str, list[samples.Row]] = {}
+    for row in samples.read_rows(folder):
+        if row.kind == samples.ESTIMATED and "estimated_ms" in row.facts:
+            functions.setdefault(str(row.facts["function"]), []).append(row)
+    groups = []
+    columns = ("row", "ms", "GB/s", "TFLOP/s", "of roof", "bound", "sampling")
+    for name, rows in sorted(functions.items()):
+        facts = rows[0].facts
+        machine = facts["machine"]
+        label = (
+            f"{facts['time_label']}: {rows[0].device} at {facts['estimated_clock_mhz']:g} MHz and "
+            f"{machine['dram_gbps']:g} GB/s, machine table revision {machine['revision']}; not measured"
+        )
+        longest = max(rows, key=lambda row: float(row.facts["estimated_ms"]))
+        try:
+            plot = timeline_svg(longest.facts["estimated_timeline"], longest.name)
+        except ImportError as error:
+            raise MissingError(f"{error}. Install the dependency group 'report'") from error
+        groups.append(Group(name, label, Markup(plot), columns, [_estimated_cells(row) for row in rows]))
+    return groups
+
+
+def _estimated_cells(row: samples.Row) -> list[str]:
+    facts = row.facts
+    tflops = facts["estimated_tflops"]
+    return [
+        row.name,
+        f"{facts['estimated_ms']:.4f}",
+        f"{facts['estimated_gbps']:.0f}",
+        "-" if tflops is None else f"{tflops:.1f}",
+        f"{facts['estimated_share_of_roof']:.1%}",
+        str(facts["estimated_bound"]),
+        f"±{facts['estimated_error']:.1%}",
+    ]
 
 
 def _group(name: str, rows: Sequence[samples.Row], plot: Any) -> Group:
     """Times are shown where they are a V100's; of another device the ratios alone."""
     native = all(row.facts["time_label"] == "V100" for row in rows)
+    yardstick = rows[0].yardstick
     device, image = rows[0].device, rows[0].facts["image"]
-    where = f"{rows[0].kind} on {device}, {image}" + ("" if native else "; not V100 times: ratios to a copy alone")
-    columns = ["row", "ratio to copy", "95 % interval", "verdict", "flags", "exact"]
+    where = f"{rows[0].kind} on {device}, {image}"
+    if not native:
+        where += f"; not V100 times: ratios to {'a copy' if yardstick == 'copy' else yardstick} alone"
+    columns = ["row", f"ratio to {yardstick}", "95 % interval", "verdict", "flags", "right"]
     cells = []
     for row in rows:
         facts = row.facts
-        low, high = facts["ratio_to_copy_interval"]
+        low, high = row.ratio_interval
         cells.append(
             [
                 row.name,
-                f"{facts['ratio_to_copy']:.3f}",
+                f"{row.ratio:.3f}",
                 f"{low:.3f} to {high:.3f}",
                 str(facts["verdict"]),
                 ", ".join(facts["flags"]),
-                "yes" if facts["exact"] else "no",
+                "yes" if facts.get("right", facts.get("exact")) else "no",
             ]
             + ([f"{facts['median_ms']:.4f}", f"{facts['gbps']:.0f}"] if native else [])
         )

@@ -13,20 +13,24 @@ from sm70_kernels.evidence.schema import Skip, Validation
 
 #: ``extra_info.label`` of rows that measure the emulator itself, and need no GPU.
 EMULATOR_LABEL = "emulator speed (host CPU), not V100"
+#: What ``extra_info.time_label`` of rows of the cycle model begins with.
+ESTIMATED_LABEL = "estimated"
 
 
 @dataclass(frozen=True)
 class Rows:
-    """How many rows a session measured."""
+    """How many rows a session measured or estimated."""
 
     gpu: int
     emulator: int
+    estimated: int = 0
+    """Rows of the cycle model, which need no GPU and measure nothing."""
 
     def reason(self, lacking: Sequence[Skip]) -> str:
         """The session's reason; ``lacking`` are the rows that were skipped for lack of a GPU."""
         parts = [
             f"{count} {name} {'row' if count == 1 else 'rows'}"
-            for count, name in ((self.gpu, "GPU"), (self.emulator, "emulator"))
+            for count, name in ((self.gpu, "GPU"), (self.estimated, "estimated"), (self.emulator, "emulator"))
             if count
         ]
         if lacking:
@@ -57,4 +61,5 @@ def complete(path: Path, validation: Mapping[str, Validation], places: Places) -
         row.setdefault("extra_info", {})["validation"] = row_label(row, validation)
     path.write_text(json.dumps(results, indent=1) + "\n")
     emulator = sum(row.get("extra_info", {}).get("label") == EMULATOR_LABEL for row in rows)
-    return Rows(len(rows) - emulator, emulator)
+    estimated = sum(str(row.get("extra_info", {}).get("time_label", "")).startswith(ESTIMATED_LABEL) for row in rows)
+    return Rows(len(rows) - emulator - estimated, emulator, estimated)

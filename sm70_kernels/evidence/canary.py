@@ -3,7 +3,7 @@
 A tool that misses it is blind, and its clean verdict on the operators is worth nothing. The exit code is 0 once the
 kernel was launched, also when the fault killed it: compute-sanitizer replaces only a successful program's exit code.
 
-``--emulated`` runs the kernel without a fault and the one that writes out of bounds on the emulated V100, and says of
+``--emulated`` runs the kernel without a fault and those with one on the emulated V100, all checkers on, and says of
 each whether it was reported.
 """
 
@@ -15,10 +15,11 @@ from pathlib import Path
 from sm70_kernels.build.settings import ROOT
 from sm70_kernels.evidence import memcheck
 
+#: What compute-sanitizer's tools must catch, and what they must stay silent about.
 FAULTS = ("out_of_bounds", "shared_race", "uninitialised", "divergent_barrier", "none")
 EMULATED = "--emulated"
 #: What the emulator must stay silent about, and what it must report.
-EMULATED_FAULTS = ("none", "out_of_bounds")
+EMULATED_FAULTS = ("none", *memcheck.EMULATED_FAULTS)
 LIBRARY = Path("build") / "test_ops" / "canary" / "libsm70_canary.so"
 
 _CAPABILITY_REVISION = 1
@@ -33,7 +34,7 @@ def _launch(path: Path, fault: str) -> None:
 
     torch.ops.load_library(str(path))  # type: ignore[no-untyped-call]
     out = torch.empty(_ELEMENTS, dtype=torch.int32, device="cuda")
-    torch.ops.sm70_kernels_test.canary(out, fault)
+    torch.ops.sm70_kernels_test.canary(out, torch.zeros_like(out), fault)
     try:
         torch.cuda.synchronize()
     except RuntimeError as error:
@@ -44,13 +45,16 @@ def _emulate(path: Path, fault: str) -> None:
     """Launch on the emulated V100, which runs to the end or raises."""
     import torch
 
-    from sm70_kernels import _native, emulator
+    from sm70_kernels import _native, checks, emulator
 
     _native.load("canary", _CAPABILITY_REVISION, path)  # the emulator's settings reach only libraries loaded so
     out = torch.full((_ELEMENTS,), -1, dtype=torch.int32)
+    ignored = torch.zeros_like(out)
     try:
-        with emulator.enabled():
-            torch.ops.sm70_kernels_test.canary(out, fault)
+        with checks.Checks() as watching, emulator.enabled(instruments=watching.instruments):
+            watching.undefined(out)
+            watching.tainted(ignored)
+            torch.ops.sm70_kernels_test.canary(out, ignored, fault)
     except RuntimeError as error:
         print(f"canary: {fault}: {memcheck.REPORTED}{error}")
         return

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from sm70_kernels import checks
+
 #: compute-sanitizer's own exit code for "the program succeeded, but I found errors". No Python or pytest code.
 ERROR_EXIT_CODE = 86
 #: pytest's exit code when it collected no test.
@@ -80,16 +82,36 @@ def judge_canary(tool: Tool, exit_code: int | None, log: str) -> str | None:
 
 #: The emulator as a memory checker, for machines without a usable GPU.
 EMULATOR = "emulator"
-EMULATOR_CHECKS = "emulator: bounds, alignment, write permission"
-EMULATOR_LIMITS = "races, barrier divergence and uninitialised data are not checked by it"
+EMULATOR_CHECKS = "emulator: bounds, alignment, write permission, " + ", ".join(
+    name.replace("_", " ") for name in checks.CHECKERS
+)
+EMULATOR_LIMITS = (
+    "blocks that read what others write are not checked by it, nor allocations that the launch does not name"
+)
 
 #: What the canary says of a kernel that came to its end, and of a report.
 RIGHT_RESULT, REPORTED = "ran to its end with the right result", "reported: "
-#: A report names the kernel, the address and the buffer.
-_OUT_OF_BOUNDS = re.compile(
-    rf"^canary: out_of_bounds: {REPORTED}.*\bcanary_out_of_bounds\+0x[0-9a-f]+: .* at 0x[0-9a-f]+: .*\bbuffer 'out'",
-    re.MULTILINE,
-)
+_GLOBAL = r"global address 0x[0-9a-f]+: buffer 'out' at its offset \d+"
+#: The words of each fault's report: the checker, what is wrong, and where in memory.
+EMULATED_FAULTS = {
+    "out_of_bounds": r"write of 4 bytes at 0x[0-9a-f]+: out of bounds; nearest buffer 'out'",
+    "misaligned": r"misaligned 8-byte access to global memory at 0x[0-9a-f]+",
+    "undeclared_write": r"write of 4 bytes at 0x[0-9a-f]+: buffer 'in' \(offset \d+\) is read-only",
+    "uninitialised": rf"uninitialised: bytes that nothing has written are stored, {_GLOBAL}",
+    "taint": rf"taint: bytes that must not matter are stored, {_GLOBAL}",
+    "shared_race": r"shared_race: no barrier between this read and the access by warp \d+, lane \d+ at \+0x[0-9a-f]+ "
+    r"STS .*, shared address 0x[0-9a-f]+",
+    "divergent_barrier": r"barrier: lanes 0xffff of the warp arrive without lanes 0xffff0000",
+    "global_race": rf"global_race: block \d+ of the grid wrote the same 4 bytes, .*, {_GLOBAL}",
+    "stack": r"stack: access below the stack pointer, .*, stack address 0x[0-9a-f]+",
+}
+
+
+def _reported(fault: str) -> re.Pattern[str]:
+    """A report names the kernel, offset and text of the instruction, then what is wrong, block, warp and lane."""
+    place = rf"\bcanary_{fault}\+0x[0-9a-f]+: "
+    lane = r" \[block \(\d+,\d+,\d+\), warp \d+, lane \d+"
+    return re.compile(rf"^canary: {fault}: {REPORTED}.*{place}.*: {EMULATED_FAULTS[fault]}.*{lane}", re.MULTILINE)
 
 
 def judge_emulated_sweep(exit_code: int | None, executed: int, launches: int) -> str | None:
@@ -106,13 +128,14 @@ def judge_emulated_sweep(exit_code: int | None, executed: int, launches: int) ->
 
 
 def judge_emulated_canary(exit_code: int | None, log: str) -> str | None:
-    """Why the canary does not count as caught by the emulator; None when it does."""
+    """Why the canary does not count as caught by the emulator; None when each of its faults was, by its checker."""
     if exit_code is None:
         return "the canary did not end in time"
     if exit_code != 0:
         return f"the canary's exit code is {exit_code}, want 0"
     if f"canary: none: {RIGHT_RESULT}\n" not in log:
         return "the canary without a fault did not run to its end with the right result"
-    if not _OUT_OF_BOUNDS.search(log):
-        return "the canary's fault 'out_of_bounds' was not reported with kernel, address and buffer"
+    missed = [fault for fault in EMULATED_FAULTS if not _reported(fault).search(log)]
+    if missed:
+        return f"the canary's fault {missed[0]!r} was not reported with kernel, instruction, place and lane"
     return None

@@ -36,13 +36,34 @@ class Row:
     kind: str
     samples_ms: tuple[float, ...]
     ratios: tuple[float, ...]
-    """Time of the copy over the operator's, a block; empty where the row has no copy beside it."""
+    """Time of the yardstick over the operator's, a block; empty where the row has none beside it."""
     facts: Mapping[str, Any]
+
+    @property
+    def yardstick(self) -> str:
+        """What the operator is paired with."""
+        return yardstick(self.facts)
+
+    @property
+    def ratio(self) -> float:
+        """Time of the yardstick over the operator's: the median of the blocks."""
+        return float(self.facts[f"ratio_to_{self.yardstick}"])
+
+    @property
+    def ratio_interval(self) -> tuple[float, float]:
+        """Its 95 % interval."""
+        low, high = self.facts[f"ratio_to_{self.yardstick}_interval"]
+        return float(low), float(high)
 
     @property
     def key(self) -> tuple[str, str, str]:
         """What pairs it with a row of another run."""
         return self.operator, self.name, self.arm
+
+
+def yardstick(facts: Mapping[str, Any]) -> str:
+    """The arm that an operator is paired with; rows that do not say are older than the choice."""
+    return str(facts.get("yardstick", "copy"))
 
 
 def _kind(facts: Mapping[str, Any]) -> str:
@@ -110,10 +131,11 @@ def contradictions(entries: Sequence[dict[str, Any]]) -> Iterator[str]:
         stated = facts.get("sampling", {}).get("block_ratios")
         if not stated:
             continue
-        ours, copy = (arms.get((entry["group"] or entry["name"], arm), []) for arm in ("operator", "copy"))
-        blocks = range(min(len(ours), len(copy)) // 2)
-        found = [sum(copy[2 * block : 2 * block + 2]) / sum(ours[2 * block : 2 * block + 2]) for block in blocks]
+        other = yardstick(facts)
+        ours, theirs = (arms.get((entry["group"] or entry["name"], arm), []) for arm in ("operator", other))
+        blocks = range(min(len(ours), len(theirs)) // 2)
+        found = [sum(theirs[2 * block : 2 * block + 2]) / sum(ours[2 * block : 2 * block + 2]) for block in blocks]
         if len(found) != len(stated) or any(map(_differs, stated, found)):
             yield f"{entry['name']}: the blocks' ratios are not those of the samples of its two arms"
-        elif _differs(facts["ratio_to_copy"], statistics.median(stated)):
-            yield f"{entry['name']}: the ratio to the copy is not the median of its blocks"
+        elif _differs(facts[f"ratio_to_{other}"], statistics.median(stated)):
+            yield f"{entry['name']}: the ratio to the {other} is not the median of its blocks"

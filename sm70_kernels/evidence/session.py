@@ -83,7 +83,7 @@ def _finish_pytest(
     folder.update(libraries=seen.libraries, counts=seen.counts)
     summary = f"{seen.counts.passed} passed, {seen.counts.skipped} skipped"
     lacking = [skip for skip in seen.skips if skip.reason.startswith(NEEDS)]
-    done = seen.counts.executed if rows is None else rows.gpu + rows.emulator
+    done = seen.counts.executed if rows is None else rows.gpu + rows.emulator + rows.estimated
     if seen.mismatches:
         folder.finish("fail", seen.mismatches[0])
     elif exit_code != 0:
@@ -135,9 +135,10 @@ def _bench(folder: RunFolder, options: Options) -> None:
     _finish_pytest(folder, exit_code, _take(folder, "bench"), options, rows)
 
 
-def _marked(folder: RunFolder, name: str, target: str, options: Options) -> list[str]:
-    """The command line of the tests marked for memory checks, on one kind of device."""
-    arguments = [*options.pytest_arguments, "-m", "memcheck", f"--evidence-target={target}", "-p", "no:cacheprovider"]
+def _operator_tests(folder: RunFolder, name: str, target: str, options: Options, marker: str = "") -> list[str]:
+    """The command line of the operators' tests on one kind of device, or of those that are marked so."""
+    arguments = [*options.pytest_arguments, f"--evidence-target={target}", "-p", "no:cacheprovider"]
+    arguments += ["-m", marker] if marker else []
     if not selection.paths(arguments, ROOT):
         arguments.append("tests/ops")
     return _pytest(folder, name, options, arguments, f"junit-{name}.xml")
@@ -157,16 +158,16 @@ def _scrubbed(folder: RunFolder, log: Path) -> str:
 
 
 def _judged(
-    name: str, reason: str | None, seen: schema.Observation | None, logs: tuple[Path, Path]
+    name: str, reason: str | None, seen: schema.Observation | None, logs: tuple[Path, Path], caught: str
 ) -> tuple[schema.Sweep, schema.Observation | None]:
-    """A sweep as it goes into the manifest; ``reason`` is what is wrong with it."""
+    """A sweep as it goes into the manifest; ``reason`` is what is wrong with it, ``caught`` what shows that it sees."""
     if reason is None and seen is not None and seen.mismatches:
         reason = seen.mismatches[0]
     executed = seen.counts.executed if seen else 0
     sweep = schema.Sweep(
         tool=name,
         passed=reason is None,
-        reason=reason or f"{executed} tests clean, canary caught",
+        reason=reason or f"{executed} tests clean, {caught}",
         executed=executed,
         log=logs[0].name,
         canary_log=logs[1].name,
@@ -180,20 +181,23 @@ def _sweep(
 ) -> tuple[schema.Sweep, schema.Observation | None]:
     """The GPU's marked tests under one tool of compute-sanitizer, and its canary."""
     logs = _logs(folder, tool.name)
-    exit_code = checker.run(tool, logs[0], _marked(folder, tool.name, selection.GPU, options), ROOT, _SWEEP_SECONDS)
+    command = _operator_tests(folder, tool.name, selection.GPU, options, "memcheck")  # slow: not all of them
+    exit_code = checker.run(tool, logs[0], command, ROOT, _SWEEP_SECONDS)
     seen = _take(folder, tool.name)
     canary_command = [sys.executable, "-m", canary.__name__, tool.fault]
     canary_code = checker.run(tool, logs[1], canary_command, ROOT, _CANARY_SECONDS)
     text, canary_text = (_scrubbed(folder, log) for log in logs)
     executed = seen.counts.executed if seen else 0
     reason = memcheck.judge_sweep(tool, exit_code, text, executed)
-    return _judged(tool.name, reason or memcheck.judge_canary(tool, canary_code, canary_text), seen, logs)
+    return _judged(
+        tool.name, reason or memcheck.judge_canary(tool, canary_code, canary_text), seen, logs, "canary caught"
+    )
 
 
 def _emulated_sweep(folder: RunFolder, options: Options) -> tuple[schema.Sweep, schema.Observation | None]:
-    """The emulated V100's marked tests, every access of which the emulator checks, and its canary."""
+    """All of the emulated V100's tests, which its checkers watch, and its canaries."""
     logs = _logs(folder, memcheck.EMULATOR)
-    command = _marked(folder, memcheck.EMULATOR, selection.EMULATOR, options)
+    command = _operator_tests(folder, memcheck.EMULATOR, selection.EMULATOR, options)
     exit_code = processes.run(command, cwd=ROOT, timeout_seconds=_SWEEP_SECONDS, log=logs[0])
     seen = _take(folder, memcheck.EMULATOR)
     canary_command = [sys.executable, "-m", canary.__name__, canary.EMULATED]
@@ -201,11 +205,13 @@ def _emulated_sweep(folder: RunFolder, options: Options) -> tuple[schema.Sweep, 
     _, canary_text = (_scrubbed(folder, log) for log in logs)
     executed, launches = (seen.counts.executed, observation.emulated(seen.libraries)) if seen else (0, 0)
     reason = memcheck.judge_emulated_sweep(exit_code, executed, launches)
-    return _judged(memcheck.EMULATOR, reason or memcheck.judge_emulated_canary(canary_code, canary_text), seen, logs)
+    reason = reason or memcheck.judge_emulated_canary(canary_code, canary_text)
+    caught = f"{launches} launches checked, {len(memcheck.EMULATED_FAULTS)} canaries caught"
+    return _judged(memcheck.EMULATOR, reason, seen, logs, caught)
 
 
 def _memcheck(folder: RunFolder, options: Options) -> None:
-    """The four tools of compute-sanitizer, one process each; without a usable GPU the emulator's own checks."""
+    """The four tools of compute-sanitizer, one process each; without a usable GPU the emulator's checkers."""
     lacking = gpu.unusable(gpu.survey())
     if lacking and options.require_gpu:
         _refuse(folder, lacking)

@@ -145,15 +145,16 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _ratios(run: Run) -> list[samples.Row]:
-    """The operators' rows at the context that has a target."""
+    """The operators' rows beside a copy, at the context that has a target."""
     rows = [row for row in samples.read_rows(run.folder) if row.arm == "operator" and row.ratios]
+    rows = [row for row in rows if row.yardstick == "copy"]
     return [row for row in rows if row.name.endswith(f"-{_CONTEXT}") and row.kind == samples.MEASURED]
 
 
 def _least(rows: Sequence[samples.Row]) -> str:
-    worst = min(rows, key=lambda row: row.facts["ratio_to_copy"])
-    low, high = worst.facts["ratio_to_copy_interval"]
-    return f"{worst.facts['ratio_to_copy']:.2f} [{low:.2f}, {high:.2f}]"
+    worst = min(rows, key=lambda row: row.ratio)
+    low, high = worst.ratio_interval
+    return f"{worst.ratio:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def overview(root: Path, label: Callable[[Run], str]) -> str:
@@ -185,13 +186,13 @@ def kv_cache(root: Path) -> str:
     rows = []
     for row in sorted(_ratios(run), key=lambda row: row.name):
         facts = row.facts
-        low, high = facts["ratio_to_copy_interval"]
+        low, high = row.ratio_interval
         target = facts["target_ratio_to_copy"]
         accuracy = "bit-equal to the reference" if facts["exact"] else "differs"
         rows.append(
             (
                 f"`{row.name}`",
-                f"{facts['ratio_to_copy']:.3f} [{low:.3f}, {high:.3f}]",
+                f"{row.ratio:.3f} [{low:.3f}, {high:.3f}]",
                 "none" if target is None else f"{target:.2f}: {facts['verdict']}",
                 accuracy,
                 facts["validation"],

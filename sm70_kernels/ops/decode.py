@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, ParamSpec, cast
 
 import torch
 from torch import Tensor
@@ -29,6 +31,8 @@ CAPABILITY_REVISION = 1
 
 library = _native.load("decode", CAPABILITY_REVISION)
 
+P = ParamSpec("P")
+
 HEAD_DIMS = (64, 128, 256)
 MAX_GROUP = 16
 VARIANTS = ("xqa", "scalar")
@@ -37,12 +41,30 @@ LEAF_TOKENS = 128
 
 
 @functools.cache
+def _ask_operator(*shape_and_multiprocessors: int) -> int:
+    return library.call_int64("sm70_decode_workspace_bytes", *shape_and_multiprocessors)
+
+
+def _called_while_tracing(function: Callable[P, int]) -> Callable[P, int]:
+    """torch.compile takes the result for a constant: it can't trace ctypes."""
+    mark: Any = torch.compiler.assume_constant_result  # untyped
+    return cast(Callable[P, int], mark(function))
+
+
+@_called_while_tracing
 def _workspace_bytes(
     rows: int, query_heads: int, kv_heads: int, head_dim: int, max_tokens: int, multiprocessors: int, variant: str
 ) -> int:
     """The operator's own answer."""
-    shape = (rows, query_heads, kv_heads, head_dim, max_tokens)
-    return library.call_int64("sm70_decode_workspace_bytes", *shape, multiprocessors, variant == "xqa")
+    return _ask_operator(rows, query_heads, kv_heads, head_dim, max_tokens, multiprocessors, variant == "xqa")
+
+
+@_called_while_tracing
+def _multiprocessors(device_type: str, index: int | None) -> int:
+    """SMs of a CUDA device, or of the emulated V100."""
+    if device_type == "cpu":
+        return emulator.multiprocessors()
+    return int(torch.cuda.get_device_properties(index).multi_processor_count)
 
 
 def _refuse(name: str, got: object, want: str, remedy: str) -> ValueError:
@@ -206,12 +228,9 @@ def plan(
             "query_heads", query_heads, f"1 to {MAX_GROUP} times kv_heads={kv_heads}", "No kernel is built for others"
         )
     where = torch.device(device)
-    if where.type == "cuda":
-        multiprocessors = torch.cuda.get_device_properties(where).multi_processor_count
-    elif where.type == "cpu":
-        multiprocessors = emulator.multiprocessors()
-    else:
+    if where.type not in ("cuda", "cpu"):
         raise _refuse("device", str(where), "a CUDA device, or cpu for the emulated V100", "Plan for a V100")
+    multiprocessors = _multiprocessors(where.type, where.index)
     shape = (rows, query_heads, kv_heads, head_dim, max_tokens)
     return DecodePlan(*shape, name, variant, where, multiprocessors, _workspace_bytes(*shape, multiprocessors, variant))
 
@@ -234,7 +253,8 @@ def decode(
 ) -> Tensor:
     """Plan and run in one call, with a workspace of its own. Arguments as in :func:`plan` and :meth:`DecodePlan.run`.
 
-    ``kv_format`` may be left out unless the cache is uint8.
+    ``kv_format`` may be left out unless the cache is uint8. Under ``torch.compile`` this is compiled anew for every
+    shape; a plan is not.
     """
     require_tensors("decode", q=q, key_cache=key_cache, value_cache=value_cache, block_table=block_table)
     for name, tensor, dims in (
@@ -246,12 +266,15 @@ def decode(
             raise ValueError(
                 f"decode: argument {name!r}: got shape {list(tensor.shape)}, want {dims}. Reshape or unsqueeze it"
             )
+    # Numbers, where torch.compile has symbols: the workspace's size is asked for while tracing.
+    rows, query_heads, head_dim = map(operator.index, q.shape)
+    max_tokens = operator.index(block_table.shape[1] * key_cache.shape[1])
     planned = plan(
-        rows=q.shape[0],
-        query_heads=q.shape[1],
-        kv_heads=key_cache.shape[2],
-        head_dim=q.shape[2],
-        max_tokens=max(1, block_table.shape[1] * key_cache.shape[1]),
+        rows=rows,
+        query_heads=query_heads,
+        kv_heads=operator.index(key_cache.shape[2]),
+        head_dim=head_dim,
+        max_tokens=max(1, max_tokens),
         kv_format=format_name("decode", kv_format, key_cache),
         variant=variant,
         device=q.device,

@@ -12,20 +12,23 @@ CSRC = Path(__file__).resolve().parents[2] / "csrc"
 #: Folder pattern -> what its files may include, as regular expressions on the name between quotes or brackets.
 STANDARD = r"[a-z_0-9]+|sys/[a-z]+\.h|[a-z]+\.h"  # <vector>, <sys/mman.h>, <dlfcn.h>
 KERNEL = [r"device/.+", r"cuda_fp16\.h", "cstdint"]
+HOST = [STANDARD, r"torch/(csrc/stable|headeronly)/.+", r"runtime/.+"]
+#: An operator for tests may be another build of an operator's kernels.
+VARIED = [r"ops/[^/]+/(params\.h|.+\.cuh)"]
 ALLOWED = {
     r"device/.*": KERNEL,
-    r"(ops|test_ops)/(?P<op>[^/]+)/(params\.h|.*\.cuh|kernel\.cu)": [
-        *KERNEL, r"(ops|test_ops)/{op}/(params\.h|.+\.cuh)",
+    r"ops/(?P<op>[^/]+)/(params\.h|.*\.cuh|kernel\.cu)": [*KERNEL, r"ops/{op}/(params\.h|.+\.cuh)"],
+    r"test_ops/(?P<op>[^/]+)/(params\.h|.*\.cuh|kernel\.cu)": [
+        *KERNEL, *VARIED, r"test_ops/{op}/(params\.h|.+\.cuh)",
     ],
     r"(ops|test_ops)/(?P<op>[^/]+)/(?!params)[a-z_]+\.h": [STANDARD, r"(ops|test_ops)/{op}/params\.h"],
-    r"(ops|test_ops)/(?P<op>[^/]+)/op\.cpp": [
-        STANDARD, r"torch/(csrc/stable|headeronly)/.+", r"runtime/.+", r"(ops|test_ops)/{op}/[a-z_]+\.h",
-    ],
+    r"ops/(?P<op>[^/]+)/op\.cpp": [*HOST, r"ops/{op}/[a-z_]+\.h"],
+    r"test_ops/(?P<op>[^/]+)/op\.cpp": [*HOST, *VARIED, r"test_ops/{op}/[a-z_]+\.h"],
     r"runtime/.*": [
         STANDARD, r"cuda\.h", r"runtime/.+", r"emulator/api\.h",
         r"torch/(csrc/stable|headeronly|csrc/inductor/aoti_torch/c)/.+",
     ],
-    r"emulator/.*": [STANDARD, r"emulator/.+", r"[a-z_0-9/]+\.(h|inl)"],  # the last: its own files
+    r"emulator/.*": [STANDARD, r"emulator/.+", r"(\.\./)*[a-z_0-9/]+\.(h|inl)"],  # the last: its own files
     r"bindings/.*": [STANDARD, r"pybind11/.+", r"(\.\./)?emulator/.+", r"bindings/.+"],
 }  # fmt: skip
 

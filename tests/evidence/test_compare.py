@@ -107,7 +107,7 @@ def test_rows_are_paired_by_name_and_each_gets_its_verdict(record: Callable[...,
     found = json.loads(invoke(a, b, "--json").output)
     verdicts = {entry["row"]: entry["time_ms"]["verdict"] for entry in found["rows"]}
     assert verdicts == {"slow": "SLOWER", "same": "SAME"}
-    assert {entry["row"]: entry["ratio_to_copy"]["verdict"] for entry in found["rows"]} == verdicts
+    assert {entry["row"]: entry["ratio"]["verdict"] for entry in found["rows"]} == verdicts
     assert (found["only_a"], found["only_b"]) == (["fake gone operator"], ["fake new operator"])
     assert not found["same_library"]
     shown = invoke(a, b)

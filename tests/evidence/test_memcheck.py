@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from canary_reports import CANARY_REPORTS
 
+from sm70_kernels import checks
 from sm70_kernels.build.settings import ROOT
 from sm70_kernels.evidence import built, canary, memcheck, sanitizer, schema, selection
 
@@ -88,12 +90,11 @@ def test_each_tool_has_its_fault() -> None:
     assert faults | {"none"} == set(canary.FAULTS)
 
 
-REPORT = """\
-canary: none: ran to its end with the right result
-canary: out_of_bounds: reported: emulated V100: canary_out_of_bounds+0x70: STG.E.SYS [R2], R5: write of 4 bytes at \
-0x55c369ee53c0: out of bounds; nearest buffer 'out' has 256 bytes, the access is at its offset 256 [block (0,0,0), \
-warp 2, lane 0]
-"""
+def test_each_checker_has_its_fault() -> None:
+    prefixes = {words.split(":", 1)[0] for words in memcheck.EMULATED_FAULTS.values()}
+    assert prefixes >= set(checks.CHECKERS)
+    assert len(memcheck.EMULATED_FAULTS) == len(checks.CHECKERS) + 3  # bounds, alignment, write permission
+    assert set(canary.EMULATED_FAULTS) == {"none", *memcheck.EMULATED_FAULTS}
 
 
 def test_a_clean_emulated_sweep() -> None:
@@ -115,27 +116,39 @@ def test_false_greens_of_the_emulator(exit_code: int | None, executed: int, laun
 
 
 def test_a_canary_that_the_emulator_caught() -> None:
-    assert memcheck.judge_emulated_canary(0, REPORT) is None
+    assert memcheck.judge_emulated_canary(0, CANARY_REPORTS) is None
+
+
+def without(fault: str) -> str:
+    """The reports but for one fault's."""
+    lines = CANARY_REPORTS.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith(f"canary: {fault}:"))
+
+
+def of_another(fault: str, words: str) -> str:
+    """The reports, one of which says something else from these words on."""
+    line = next(line for line in CANARY_REPORTS.splitlines() if line.startswith(f"canary: {fault}:"))
+    return CANARY_REPORTS.replace(line, line[: line.index(words)])
 
 
 @pytest.mark.parametrize(
     "exit_code,log,reason",
     [
-        (None, REPORT, "in time"),
+        (None, CANARY_REPORTS, "in time"),
         (3, "", "exit code is 3"),
         (0, "", "without a fault"),
-        (0, REPORT.replace("the right", "a wrong"), "without a fault"),
-        (0, REPORT.replace("canary: none: ran to its end with the right result", "canary: none: reported: x"), "fault"),
-        (0, REPORT.splitlines(keepends=True)[0], "was not reported"),
-        (0, REPORT.replace("canary_out_of_bounds+0x70: ", ""), "was not reported"),
-        (0, REPORT.replace("buffer 'out'", "buffer 'k'"), "was not reported"),
-        (0, REPORT.replace("at 0x55c369ee53c0", ""), "was not reported"),
+        (0, CANARY_REPORTS.replace("the right", "a wrong"), "without a fault"),
+        (0, without("none"), "without a fault"),
+        (0, without("none") + "canary: none: reported: x\n", "without a fault"),
+        (0, CANARY_REPORTS.replace("canary_out_of_bounds+0x70: ", ""), "'out_of_bounds' was not reported"),
+        (0, CANARY_REPORTS.replace("nearest buffer 'out'", "nearest buffer 'k'"), "'out_of_bounds' was not reported"),
+        (0, of_another("out_of_bounds", ": write of"), "'out_of_bounds' was not reported"),
+        # A race that shows as something else, as when the reader comes first and finds nothing written.
+        (0, CANARY_REPORTS.replace("shared_race: no barrier", "uninitialised: no barrier"), "'shared_race'"),
         # Refused before it ran: that it is wrong is not seen.
-        (
-            0,
-            REPORT.split("reported: ", maxsplit=1)[0] + "reported: emulated V100: no kernel canary_out_of_bounds",
-            "was not reported",
-        ),
+        (0, without("taint") + "canary: taint: reported: emulated V100: no kernel canary_taint\n", "'taint'"),
+        *[(0, without(fault), f"{fault!r} was not reported") for fault in memcheck.EMULATED_FAULTS],
+        *[(0, of_another(fault, "[block"), f"{fault!r} was not reported") for fault in memcheck.EMULATED_FAULTS],
     ],
 )
 def test_a_canary_that_the_emulator_did_not_catch(exit_code: int | None, log: str, reason: str) -> None:

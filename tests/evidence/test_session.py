@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from canary_reports import CANARY_REPORTS
 from small_checkout import LIBRARY, Tree
 
 from sm70_kernels.evidence import built, schema
@@ -219,9 +220,12 @@ def test_memcheck_with_require_gpu_fails_without_one(tree: Tree) -> None:
 
 MARKED = """
 import pytest
-pytestmark = pytest.mark.memcheck
+@pytest.mark.memcheck
 @pytest.mark.parametrize("device", ["V100", "emulated V100"])
 def test_operator(device): assert device != "V100"
+@pytest.mark.parametrize("device", ["emulated V100"])
+def test_too_slow_for_a_sanitizer(device): pass
+@pytest.mark.memcheck
 def test_without_device(): assert False
 """
 #: An operator whose library ran a kernel on the emulator.
@@ -233,15 +237,17 @@ _native._loaded["fake"] = SimpleNamespace(
     launch_counts=lambda: {"fake_copy": {"emulated": 2}},
 )
 """
-CANARY = """
+#: The reports of the real canary, or all but one.
+CANARY = f"""
 from sm70_kernels.evidence import memcheck
 EMULATED = "--emulated"
+REPORTS = {CANARY_REPORTS!r}
 if __name__ == "__main__":
-    print(f"canary: none: {memcheck.RIGHT_RESULT}")
-    print("canary: out_of_bounds: " + memcheck.REPORTED + REPORT)
+    for line in REPORTS.splitlines():
+        if not line.startswith(f"canary: {{MISSED}}:"):
+            print(line)
 """
-CAUGHT = "REPORT = \"canary_out_of_bounds+0x70: STG: write at 0x10: out of bounds; nearest buffer 'out' has 8\"\n"
-MISSED = "REPORT = 'no kernel'\n"
+CAUGHT, MISSED = "MISSED = ''\n", "MISSED = 'taint'\n"
 
 
 def emulated_tree(tree: Tree, loaded: str, canary: str) -> Tree:
@@ -262,14 +268,18 @@ def test_memcheck_without_a_gpu_runs_on_the_emulator(tree: Tree) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     manifest, folder = tree.manifest(), tree.run_folder()
     assert manifest.status == "pass"
-    assert manifest.reason.startswith(
-        "1 tests clean, canary caught (emulator: bounds, alignment, write permission); races, barrier divergence and "
-        "uninitialised data are not checked by it; compute-sanitizer did not run: needs sm_70, found no GPU"
+    checkers = (
+        "emulator: bounds, alignment, write permission, uninitialised, taint, shared race, barrier, global race, stack"
     )
-    assert manifest.sanitizer == "emulator: bounds, alignment, write permission"
-    assert [(sweep.tool, sweep.passed, sweep.executed) for sweep in manifest.sweeps] == [("emulator", True, 1)]
+    assert manifest.reason.startswith(
+        f"2 tests clean, 2 launches checked, 9 canaries caught ({checkers}); blocks that read what others write are "
+        "not checked by it, nor allocations that the launch does not name; compute-sanitizer did not run: "
+        "needs sm_70, found no GPU"
+    )
+    assert manifest.sanitizer == checkers
+    assert [(sweep.tool, sweep.passed, sweep.executed) for sweep in manifest.sweeps] == [("emulator", True, 2)]
     assert manifest.libraries[0].images() == ["emulated"]
-    assert "1 passed, 2 deselected" in (folder / "memcheck-emulator.log").read_text()
+    assert "2 passed, 2 deselected" in (folder / "memcheck-emulator.log").read_text()
     assert "canary_out_of_bounds" in (folder / "memcheck-emulator-canary.log").read_text()
     assert str(tree.root) not in "".join(path.read_text() for path in folder.iterdir())
 
@@ -278,7 +288,7 @@ def test_memcheck_without_a_gpu_runs_on_the_emulator(tree: Tree) -> None:
     "loaded,canary,reason",
     [
         ("", CAUGHT + CANARY, "emulator: no kernel ran on the emulator"),
-        (LOADED, MISSED + CANARY, "emulator: the canary's fault 'out_of_bounds' was not reported"),
+        (LOADED, MISSED + CANARY, "emulator: the canary's fault 'taint' was not reported"),
     ],
     ids=["nothing ran", "not caught"],
 )

@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from sm70_kernels import _variables, emulator
+from sm70_kernels.checks import Checks
 from sm70_kernels.evidence import built
 from sm70_kernels.evidence.schema import EvidenceError
 from sm70_kernels.evidence.selection import EMULATED_DEVICE
+from tests.ops import marks
 
 try:
     built.require_current()
@@ -42,9 +44,12 @@ def _require_gpu() -> torch.device:
 
 @pytest.fixture(params=[GPU[0], EMULATED_DEVICE])
 def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
-    """The device that the operators run on: this machine's GPU, then the emulated V100 (CPU tensors)."""
+    """The device that the operators run on: this machine's GPU, then the emulated V100 (CPU tensors).
+
+    The emulated one is watched by all checkers: a test fails at their first finding.
+    """
     if request.param == EMULATED_DEVICE:
-        with emulator.enabled():
+        with Checks() as checks, marks.told_to(checks), emulator.enabled(instruments=checks.instruments):
             yield torch.device("cpu")
     else:
         yield _require_gpu()

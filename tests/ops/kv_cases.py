@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.ops import marks
+
 FORMATS = ("e4m3", "e5m2", "fp16")
 #: Bytes of each format that are NaN: what tails and unused pages are poisoned with.
 POISON = {"e4m3": 0x7F, "e5m2": 0x7E, "fp16": 0x7E00}
@@ -27,8 +29,9 @@ def storage_dtype(kv_format: str) -> torch.dtype:
 
 
 def poison(tensor: Tensor, kv_format: str) -> None:
-    """Fill with NaN."""
+    """Fill with NaN, which must not matter to any result."""
     tensor.view(torch.int16 if kv_format == "fp16" else torch.uint8).fill_(POISON[kv_format])
+    marks.tainted(tensor)
 
 
 def empty_pool(shape: tuple[int, int, int, int], device: torch.device) -> Tensor:
@@ -110,7 +113,10 @@ def make_rows(
         table[row, :blocks] = available[used : used + blocks]
         used += blocks
     assert used <= pages
-    return Rows(table.to(torch.int32).to(device), torch.tensor(lengths, dtype=torch.int32, device=device))
+    table = table.to(torch.int32).to(device)
+    for row, length in enumerate(lengths):
+        marks.tainted(table[row, -(-length // page) :])
+    return Rows(table, torch.tensor(lengths, dtype=torch.int32, device=device))
 
 
 def random_bytes(tensor: Tensor, kv_format: str, seed: int) -> Tensor:
@@ -130,6 +136,7 @@ def fill_live(cache: Tensor, rows: Rows, kv_format: str, seed: int) -> None:
             live = min(page, length - block * page)
             target = cache[int(rows.block_table[row, block]), :live]
             target.copy_(random_bytes(target, kv_format, seed * 1000003 + row * 1009 + block))
+            marks.clean(target)
 
 
 def canonical_nan(tensor: Tensor) -> Tensor:

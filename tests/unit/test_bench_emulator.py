@@ -40,6 +40,11 @@ def test_a_row_of_steps_has_its_own_target(module: ModuleType) -> None:
     assert (row["rate"], row["minstr_per_s"], row["target"], row["met"]) == (2.0, 3.0, 2.5, False)
 
 
+def test_a_row_under_the_checkers(module: ModuleType) -> None:
+    row = module.facts("integer, all checkers", 2, [1.0], 7_000_000, target=module.TARGET_CHECKED)
+    assert (row["rate"], row["target"], row["met"]) == (7.0, 6.0, True)
+
+
 def test_the_table(module: ModuleType) -> None:
     plain = module.facts("integer", 1, [1.0], 10_000_000)
     real = module.facts("gather", 2, [1.0], 7_000_000)
@@ -51,13 +56,24 @@ def test_the_table(module: ModuleType) -> None:
     assert all(line == line.rstrip() for line in lines)
 
 
-@pytest.mark.parametrize("name", ["integer", "single_precision", "load_global_32", "load_global_128", "tensor_core"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "integer",
+        "single_precision",
+        "load_global_32",
+        "load_global_128",
+        "load_shared",
+        "tensor_core",
+        "tile_shared_128",
+    ],
+)
 def test_inputs_are_as_large_as_the_kernels_read(module: ModuleType, name: str) -> None:
-    (kernel,) = (kernel for kernel in module.KERNELS if kernel.name == name)
+    (kernel,) = (kernel for kernel in module.CHECKED_KERNELS if kernel.name == name)
     data, out, *scalars = kernel.arguments()
     threads = module.BLOCKS * module.BLOCK
     least = {"load_global_32": 4 * (module.WORDS + 2048), "load_global_128": 16 * (module.WORDS + 2048)}
-    assert data.nbytes >= least.get(name, {"tensor_core": 16}.get(name, 4) * threads)
+    assert data.nbytes >= least.get(name, {"tensor_core": 16, "tile_shared_128": 16}.get(name, 4) * threads)
     assert out.nbytes == 4 * threads
     assert all(scalar.nbytes == np.dtype(np.int32).itemsize for scalar in scalars)
     assert f"{name}(" in module.SOURCE.read_text()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from sm70_kernels.bench import Arms, Interval, RowIdentity, measure_against_copy, render, row_facts, timing
+from sm70_kernels.bench import Arms, Interval, RowIdentity, measure_pair, render, row_facts, timing
 from sm70_kernels.bench.conditions import Conditions, ConditionsReader, columns, reason_names
 from sm70_kernels.bench.roofs import Roof, rate
 from sm70_kernels.bench.rows import flags, seed_of, verdict
@@ -65,7 +65,7 @@ def identity(**changes: Any) -> RowIdentity:
 
 def measured(operator_ms: float = 0.1, copy_ms: float = 0.09, launches: int = 1) -> Any:
     arms = Arms(*(FakeArm(ms, launches=launches) for ms in (operator_ms, copy_ms, operator_ms)))
-    return measure_against_copy("gather-x", arms, FakeTimer(), observe=no_conditions)
+    return measure_pair("gather-x", arms, FakeTimer(), observe=no_conditions)
 
 
 def test_ratio_rate_and_share_of_a_row() -> None:
@@ -133,12 +133,12 @@ def test_flags_name_what_is_wrong() -> None:
     good = measured()
     throttled = Conditions(1000, 877, 300.0, 70, ("sw_power_cap",))
     comparison = replace(good.comparison, conditions=(throttled,) * len(good.comparison.orders))
-    assert flags(good, exact=True) == []
-    assert flags(good, exact=False) == ["wrong result"]
-    assert flags(replace(good, late_samples=1), exact=True) == ["host time in samples"]
-    assert flags(replace(good, comparison=comparison), exact=True) == ["throttled"]
+    assert flags(good, right=True) == []
+    assert flags(good, right=False) == ["wrong result"]
+    assert flags(replace(good, late_samples=1), right=True) == ["host time in samples"]
+    assert flags(replace(good, comparison=comparison), right=True) == ["throttled"]
     biased = replace(good.control.attempts[0], interval=Interval(1.01, 1.02))
-    assert flags(replace(good, control=replace(good.control, attempts=(biased,))), exact=True) == ["control failed"]
+    assert flags(replace(good, control=replace(good.control, attempts=(biased,))), right=True) == ["control failed"]
 
 
 def test_the_row_decides_its_seed() -> None:
@@ -147,7 +147,7 @@ def test_the_row_decides_its_seed() -> None:
 
 def test_arms_of_different_launches_are_refused() -> None:
     with pytest.raises(ValueError, match="different numbers of launches"):
-        measure_against_copy("r", Arms(FakeArm(1.0), FakeArm(1.0, launches=2), FakeArm(1.0)), FakeTimer(),
+        measure_pair("r", Arms(FakeArm(1.0), FakeArm(1.0, launches=2), FakeArm(1.0)), FakeTimer(),
                              observe=no_conditions)  # fmt: skip
 
 

@@ -7,6 +7,7 @@
 
 #include "../error.h"
 #include "../launch.h"
+#include "json.h"
 
 namespace sm70emu {
 namespace {
@@ -41,7 +42,7 @@ class ExecutionCounts : public Instrument {
             json << kernel_separator << "\"" << name << "\": [";
             const char* separator = "";
             for (size_t i = 0; i + 1 < kernel.counts.size(); ++i) {  // the last is the emulator's own sentinel
-                json << separator << "[\"" << kernel.texts[i] << "\", " << kernel.counts[i].warps << ", "
+                json << separator << "[" << quoted(kernel.texts[i]) << ", " << kernel.counts[i].warps << ", "
                      << kernel.counts[i].lanes << "]";
                 separator = ", ";
             }
@@ -63,7 +64,8 @@ class ExecutionCounts : public Instrument {
                 owner_.current_->counts[i].lanes += counts_[i].lanes;
             }
         }
-        void after(Core& core, const Instruction&, uint32_t exec) override {
+        // Before, so that an instruction that stops the launch counts too.
+        void before(Core& core, const Instruction&, uint32_t exec) override {
             Count& count = counts_[core.pc];
             ++count.warps;
             count.lanes += uint64_t(__builtin_popcount(exec));

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "../instruction.h"
 #include "../machine.h"
@@ -24,6 +25,8 @@ class Watcher {
     /// `exec`: the lanes that will execute the instruction; may be empty (all predicated off).
     virtual void before(Core&, const Instruction&, uint32_t /*exec*/) {}
     virtual void after(Core&, const Instruction&, uint32_t /*exec*/) {}
+    /// Whether nothing more of the block need run; asked between turns of its warps. It ends there, without end_block.
+    virtual bool enough() { return false; }
     /// The block came to its end.
     virtual void end_block(Core&) {}
 };
@@ -33,6 +36,8 @@ class Instrument {
     virtual ~Instrument() = default;
     /// A launch starts, with all that stays the same in it. Launches that share an instrument run one after the other.
     virtual void begin_launch(const LaunchState&, const LoadedKernel&, const LaunchRequest&) {}
+    /// The blocks to run where the caller leaves the choice; empty: no wish. Asked after begin_launch.
+    virtual std::vector<uint64_t> blocks() { return {}; }
     /// A watcher for one worker thread of the launch. Called from that thread; so is its destructor.
     virtual std::unique_ptr<Watcher> watch() = 0;
     /// The launch is over, all watchers are gone. `error` is empty if it succeeded.

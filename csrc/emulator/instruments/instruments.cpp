@@ -3,7 +3,11 @@
 #include <algorithm>
 
 #include "../error.h"
+#include "check/check.h"
 #include "execution_counts.h"
+#include "statistics.h"
+#include "timing/timing.h"
+#include "trace.h"
 
 namespace sm70emu {
 namespace {
@@ -15,7 +19,9 @@ struct Entry {
 
 // One line for each instrument.
 constexpr Entry kEntries[] = {
-    {"execution_counts", make_execution_counts},
+    {"check", make_check},           {"execution_counts", make_execution_counts},
+    {"statistics", make_statistics}, {"trace", make_trace},
+    {"timing", make_timing},
 };
 
 std::string known_names() {
@@ -58,6 +64,15 @@ std::string Instruments::report(const std::string& name) {
 
 void Instruments::begin_launch(const LaunchState& state, const LoadedKernel& kernel, const LaunchRequest& request) {
     for (auto& [name, instrument] : named_) instrument->begin_launch(state, kernel, request);
+}
+
+std::vector<uint64_t> Instruments::blocks() {
+    std::vector<uint64_t> wanted;
+    for (auto& [name, instrument] : named_) {
+        const auto blocks = instrument->blocks();
+        wanted.insert(wanted.end(), blocks.begin(), blocks.end());
+    }
+    return wanted;
 }
 
 void Instruments::end_launch(const std::string& error) {

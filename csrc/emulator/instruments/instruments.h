@@ -22,6 +22,8 @@ class Instruments {
     /// Held for the length of a launch.
     std::mutex& mutex() { return mutex_; }
     void begin_launch(const LaunchState& state, const LoadedKernel& kernel, const LaunchRequest& request);
+    /// The blocks to run, where any instrument has a wish: those of all that have one.
+    std::vector<uint64_t> blocks();
     void end_launch(const std::string& error);
     std::vector<std::unique_ptr<Watcher>> watch();
 
@@ -44,6 +46,12 @@ class WatcherList {
     }
     void after(Core& core, const Instruction& instruction, uint32_t exec) {
         for (auto& watcher : watchers_) watcher->after(core, instruction, exec);
+    }
+    /// Whether every watcher has seen enough of the block.
+    bool enough() {
+        for (auto& watcher : watchers_)
+            if (!watcher->enough()) return false;
+        return !watchers_.empty();
     }
     void end_block(Core& core) {
         for (auto& watcher : watchers_) watcher->end_block(core);

@@ -26,12 +26,15 @@
 
 namespace sm70::decode {
 
-template <typename Format_, int kHeadDim_, int kRowTiles_>
+// Without kMasksTail_ the last tile of a row is taken whole, keys past the length included: wrong, and there only for
+// tests that must see it (test_ops/decode_unmasked).
+template <typename Format_, int kHeadDim_, int kRowTiles_, bool kMasksTail_ = true>
 struct XqaShape {
     using Format = Format_;
     using Operand = OperandFormat<Format>;
     static constexpr int kHeadDim = kHeadDim_;
     static constexpr int kRowTiles = kRowTiles_;  // tiles of 8 query heads
+    static constexpr bool kMasksTail = kMasksTail_;
     static constexpr int kRows = 8 * kRowTiles;
     static constexpr int kWarps = kHeadDim / 32;
     static constexpr int kThreads = 32 * kWarps;
@@ -233,7 +236,8 @@ class Xqa {
             uint4 stored[kBatch];
 #pragma unroll
             for (int j = 0; j < kBatch; ++j) {
-                stored[j] = load_16_bytes(source + 32 * (first + j), static_cast<int32_t>(key) < live, wide_);
+                const bool is_live = (S::kMasksTail ? static_cast<int32_t>(key) : 0) < live;
+                stored[j] = load_16_bytes(source + 32 * (first + j), is_live, wide_);
             }
 #pragma unroll
             for (int group = 0; group < kBatch; group += kFreshLoads) {
@@ -276,7 +280,8 @@ class Xqa {
                 const float given = half ? sums[r][i] : sums[r][i + 4];
                 const float kept = half ? sums[r][i + 4] : sums[r][i];
                 const float score = (kept + __shfl_xor_sync(kAll, given, 4)) * score_scale_;
-                scores[r][i] = column + (i & 1) < live ? score : __int_as_float(0xff800000);
+                const int32_t position = S::kMasksTail ? column + (i & 1) : 0;
+                scores[r][i] = position < live ? score : __int_as_float(0xff800000);
             }
         }
     }
@@ -321,7 +326,7 @@ class Xqa {
             uint4 stored[kBatchTiles][S::kValueLoads];
 #pragma unroll
             for (int h = 0; h < kBatchTiles; ++h) {
-                const uint32_t token = first_token + (first + h) * kTileTokens + key;
+                const uint32_t token = first_token + (first + h) * kTileTokens + (S::kMasksTail ? key : 0);
                 const bool live = token < static_cast<uint32_t>(unit.length);
                 const uint8_t* source = value_tiles[first + h] + key * p_.kv.v.token_bytes + bytes;
 #pragma unroll
@@ -475,9 +480,9 @@ class Xqa {
     float score_scale_, output_scale_;
 };
 
-template <typename Format, int kHeadDim, int kRowTiles>
+template <typename Format, int kHeadDim, int kRowTiles, bool kMasksTail = true>
 __device__ __forceinline__ void xqa(const DecodeParams& p) {
-    using S = XqaShape<Format, kHeadDim, kRowTiles>;
+    using S = XqaShape<Format, kHeadDim, kRowTiles, kMasksTail>;
     static_assert(sizeof(XqaShared<S>) == xqa_shared_bytes(kHeadDim, kRowTiles));
     static_assert(sizeof(XqaLevel<S>) == xqa_level_bytes(kHeadDim, kRowTiles));
     extern __shared__ uint4 dynamic_shared[];

@@ -8,7 +8,8 @@ namespace sm70::canary {
 constexpr int32_t kThreads = 128;
 
 struct Params {
-    int32_t* out;  // [elements]
+    int32_t* out;       // [elements]
+    const int32_t* in;  // [elements], read by some faults
     int32_t elements;
 };
 

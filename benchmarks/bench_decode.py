@@ -1,0 +1,348 @@
+"""decode: ``xqa`` paired with ``scalar``, and torch's own way beside them.
+
+Every row is measured once, by the ``measured`` fixture; its two arms then have a test each, which hands the recorded
+samples to pytest-benchmark. Short rows launch on several sets of buffers in turn, each of them cold. Without a GPU the
+cycle model estimates the same rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from sm70_kernels import reference
+from sm70_kernels._arguments import FORMATS
+from sm70_kernels.bench import (
+    Arms,
+    DeviceTimer,
+    EstimatedRow,
+    Limits,
+    RowIdentity,
+    RowSamples,
+    capture,
+    estimate_row,
+    measure_pair,
+    rate,
+    replay,
+    replay_timer,
+    sample,
+)
+from sm70_kernels.bench.rows import row_facts, seed_of
+from sm70_kernels.ops import decode
+
+K = 1024
+BATCHES = (1, 2, 4, 8, 16, 32)
+PAGES = (800, 1568)
+CONTEXTS = {"8K": 8 * K, "64K": 64 * K, "128K": 128 * K, "256K": 256 * K}
+#: Bytes a sample must move to last well beyond the event clock's resolution: 25 us at 4 TB/s, 120 us at 0.8 TB/s.
+MIN_SAMPLE_BYTES = 96 << 20
+#: k_scale and v_scale: no powers of two, so that nothing is exact by chance.
+SCALES = (0.53, 1.93)
+#: The contract: relative L2 against float64 within 4 % of what rounding to FP16 costs by itself, and 2e-6.
+FLOOR_FACTOR, FLOOR_OFFSET = 1.04, 2e-6
+#: The torch arm is an orientation, and its rows are long.
+TORCH_LIMITS = Limits(min_count=25, max_count=25)
+#: What torch's way may take of the free memory.
+TORCH_SHARE = 0.6
+REFERENCE_CHUNK = {"cpu": 16384, "cuda": 65536}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One benchmark row: lengths in tokens, one a sequence."""
+
+    label: str
+    page: int
+    lengths: tuple[int, ...]
+    format: str = "e4m3"
+    group: int = 6
+    kv_heads: int = 1
+    head_dim: int = 256
+
+    @property
+    def name(self) -> str:
+        """Unique name, also the test's id."""
+        return f"decode-{self.format}-G{self.group}-D{self.head_dim}-page{self.page}-{self.label}"
+
+    @property
+    def token_bytes(self) -> int:
+        """Stored bytes of K and V of a token."""
+        return 2 * self.kv_heads * self.head_dim * (2 if self.format == "fp16" else 1)
+
+    @property
+    def bytes_moved(self) -> int:
+        """K and V that must be read once; Q, output, tables and the states between kernels are not counted."""
+        return sum(self.lengths) * self.token_bytes
+
+    @property
+    def launches(self) -> int:
+        """Launches in one sample."""
+        return max(1, math.ceil(MIN_SAMPLE_BYTES / self.bytes_moved))
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The operator facts of the record."""
+        return {
+            "shape": {
+                "batch": len(self.lengths),
+                "query_heads": self.group * self.kv_heads,
+                "kv_heads": self.kv_heads,
+                "head_dim": self.head_dim,
+            },
+            "layout": "[pages, 2, page, Hkv, D].unbind(1), shuffled pages",
+            "page": self.page,
+            "format": self.format,
+            "k_scale": SCALES[0],
+            "v_scale": SCALES[1],
+            "tokens": list(self.lengths),
+        }
+
+
+def _rows() -> Iterator[Row]:
+    for batch in BATCHES:
+        for page in PAGES:
+            for label, context in CONTEXTS.items():
+                yield Row(f"B{batch}-{label}", page, (context,) * batch)
+    for page in PAGES:
+        yield Row("B32-256K-and-31-of-1K", page, (K,) * 13 + (256 * K,) + (K,) * 18)
+    for kv_format in ("e5m2", "fp16"):
+        for batch, label in ((1, "128K"), (8, "64K"), (32, "8K")):
+            yield Row(f"B{batch}-{label}", 800, (CONTEXTS[label],) * batch, format=kv_format)
+    for group, kv_heads, head_dim in ((4, 1, 128), (8, 1, 128), (16, 1, 128), (1, 1, 256), (4, 2, 64)):
+        for batch, label in ((1, "128K"), (16, "64K")):
+            yield Row(
+                f"B{batch}-{label}", 800, (CONTEXTS[label],) * batch, group=group, kv_heads=kv_heads, head_dim=head_dim
+            )
+
+
+ROWS = {row.name: row for row in _rows()}
+#: scalar is estimated for these alone: its blocks are long.
+SCALAR_ESTIMATES = ("B1-8K", "B32-8K")
+
+
+def page_tables(row: Row, generator: torch.Generator) -> tuple[int, Tensor]:
+    """Number of pages, and an int32 block table ``[B, max_blocks]`` of them in random order, -1 past the live ones."""
+    counts = [-(-length // row.page) for length in row.lengths]
+    shuffled = torch.randperm(sum(counts), generator=generator).to(torch.int32)
+    table = torch.full((len(counts), max(counts)), -1, dtype=torch.int32)
+    first = 0
+    for index, count in enumerate(counts):
+        table[index, :count] = shuffled[first : first + count]
+        first += count
+    return sum(counts), table
+
+
+def plan_of(row: Row, variant: str, device: torch.device, table: Tensor) -> decode.DecodePlan:
+    """The row's plan."""
+    return decode.plan(
+        rows=len(row.lengths), query_heads=row.group * row.kv_heads, kv_heads=row.kv_heads, head_dim=row.head_dim,
+        max_tokens=table.shape[1] * row.page, kv_format=row.format, variant=variant, device=device,
+    )  # fmt: skip
+
+
+class Job:
+    """One set of buffers of a row: a pool of random values, Q, and for each variant its output and workspace."""
+
+    def __init__(self, row: Row, device: torch.device, seed: int = 0) -> None:
+        self.row = row
+        pages, table = page_tables(row, torch.Generator().manual_seed(seed))
+        on_device = torch.Generator(device).manual_seed(seed)
+        shape = (pages, 2, row.page, row.kv_heads, row.head_dim)
+        pool = torch.randn(shape, dtype=torch.float16, device=device, generator=on_device)
+        if row.format != "fp16":
+            pool = pool.to(FORMATS[row.format]).view(torch.uint8)
+        self.caches = pool.unbind(1)
+        self.table = table.to(device)
+        self.lengths = torch.tensor(row.lengths, dtype=torch.int32, device=device)
+        heads = row.group * row.kv_heads
+        self.q = torch.randn(
+            (len(row.lengths), heads, row.head_dim), dtype=torch.float16, device=device, generator=on_device
+        )
+        self.plans = {variant: plan_of(row, variant, device, table) for variant in decode.VARIANTS}
+        self.outputs = {variant: torch.full_like(self.q, math.nan) for variant in decode.VARIANTS}
+        self.workspaces = {variant: planned.new_workspace() for variant, planned in self.plans.items()}
+
+    def launch(self, variant: str = "xqa") -> None:
+        """Decode all sequences."""
+        self.plans[variant].run(
+            self.q, *self.caches, self.table, self.lengths, k_scale=SCALES[0], v_scale=SCALES[1],
+            out=self.outputs[variant], workspace=self.workspaces[variant],
+        )  # fmt: skip
+
+    def accuracy(self) -> dict[str, Any]:
+        """Both variants against float64 on the same bytes."""
+        exact = reference.decode_attention(
+            self.q, *self.caches, self.table, self.lengths, *SCALES, self.row.format, self.row.head_dim**-0.5,
+            chunk_keys=REFERENCE_CHUNK[self.q.device.type],
+        ).out  # fmt: skip
+        xqa, scalar = (self.outputs[variant] for variant in ("xqa", "scalar"))
+        found = {
+            "relative_l2": reference.relative_l2(xqa, exact),
+            "relative_l2_scalar": reference.relative_l2(scalar, exact),
+            "relative_l2_floor": reference.fp16_rounding_floor(exact),
+            "max_abs_error": reference.max_abs_error(xqa, exact),
+            "differing_from_scalar": reference.fraction_differing(xqa, scalar),
+            "finite": bool(xqa.isfinite().all() and scalar.isfinite().all()),
+        }
+        bound = FLOOR_FACTOR * found["relative_l2_floor"] + FLOOR_OFFSET
+        return {"right": max(found["relative_l2"], found["relative_l2_scalar"]) <= bound, **found}
+
+    def torch_attention(self) -> Tensor:
+        """What torch offers: gather the pages, convert to FP16, attend. For sequences of one length."""
+        (length,) = set(self.row.lengths)
+
+        def gathered(cache: Tensor, scale: float) -> Tensor:
+            stored = cache[self.table.long()].flatten(1, 2)[:, :length]
+            values = stored if self.row.format == "fp16" else stored.view(FORMATS[self.row.format]).to(torch.float16)
+            return (values * scale).transpose(1, 2)
+
+        q = self.q.view(len(self.row.lengths), self.row.kv_heads, self.row.group, self.row.head_dim)
+        key, value = (gathered(cache, scale) for cache, scale in zip(self.caches, SCALES, strict=True))
+        return torch.nn.functional.scaled_dot_product_attention(q, key, value).view(self.q.shape)
+
+
+def make_job(row: Row, device: torch.device, seed: int = 0) -> Job:
+    """One set of buffers of a row, ready to launch."""
+    return Job(row, device, seed)
+
+
+def estimated_call(row: Row, variant: str = "xqa") -> Callable[[], object]:
+    """The row's launch on CPU tensors of no particular values, for the cycle model: only tables and lengths matter."""
+    pages, table = page_tables(row, torch.Generator().manual_seed(0))
+    dtype = torch.float16 if row.format == "fp16" else torch.uint8
+    caches = torch.empty((pages, 2, row.page, row.kv_heads, row.head_dim), dtype=dtype).unbind(1)
+    q = torch.zeros(len(row.lengths), row.group * row.kv_heads, row.head_dim, dtype=torch.float16)
+    out, lengths = torch.empty_like(q), torch.tensor(row.lengths, dtype=torch.int32)
+    planned = plan_of(row, variant, torch.device("cpu"), table)
+    return partial(planned.run, q, *caches, table, lengths, out=out, workspace=planned.new_workspace())
+
+
+def estimates() -> dict[str, Callable[[], Callable[[], object]]]:
+    """Rows by name, for ``sm70-kernels estimate benchmarks/bench_decode.py:ROW``."""
+    return {
+        name if variant == "xqa" else f"{name}-{variant}": partial(estimated_call, row, variant)
+        for name, row in ROWS.items()
+        for variant in decode.VARIANTS
+    }
+
+
+def merge_accuracy(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """The worst of several sets of buffers; the smallest floor, which is the strictest."""
+    worst: dict[str, Callable[..., Any]] = {"right": min, "finite": min, "relative_l2_floor": min}
+    return {key: worst.get(key, max)(result[key] for result in results) for key in results[0]}
+
+
+def images_that_ran(before: dict[str, dict[str, int]], after: dict[str, dict[str, int]]) -> tuple[set[str], str]:
+    """Kernels whose launch count grew, and the image that they came from (``cubin``, ``ptx (JIT)``)."""
+    grown = {
+        (kernel, image)
+        for kernel, images in after.items()
+        for image, count in images.items()
+        if count > before.get(kernel, {}).get(image, 0)
+    }
+    images = {image for _, image in grown}
+    if len(images) != 1:
+        raise RuntimeError(f"a benchmark row launched {sorted(grown) or 'no kernel'}, want kernels of one image")
+    image = images.pop()
+    return {kernel for kernel, _ in grown}, "ptx (JIT)" if image == "ptx" else image
+
+
+def measure_torch(row: Row, job: Job, timer: DeviceTimer, operator_ms: float) -> dict[str, Any]:
+    """torch's way on the same bytes, or why it was not measured."""
+    what = "pages gathered by indexing, converted to FP16, scaled_dot_product_attention"
+    halves = 2 * sum(row.lengths) * row.kv_heads * row.head_dim * 2
+    free = torch.cuda.mem_get_info(timer.device)[0]
+    if len(set(row.lengths)) > 1:
+        return {"what": what, "not_measured": "sequences of several lengths would need a mask"}
+    if 3 * halves > TORCH_SHARE * free:
+        return {"what": what, "not_measured": f"needs about {3 * halves >> 20} MiB, {free >> 20} MiB are free"}
+    arm = capture(f"{row.name} torch", job.torch_attention, timer.device)
+    series = sample(lambda: timer.time_arm(arm, cold=True), seed=seed_of(row.name), limits=TORCH_LIMITS)
+    return {
+        "what": what,
+        "median_ms": series.median_ms,
+        "gbps": rate(row.bytes_moved, series.median_ms),
+        "ratio_to_operator": series.median_ms / operator_ms,
+        "samples_ms": list(series.samples_ms),
+    }
+
+
+def measure(row: Row, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
+    """Measure a row: its samples, and the facts of its arms."""
+    jobs = [make_job(row, gpu.device, seed) for seed in range(row.launches)]
+    before = decode.library.launch_counts()
+    arms = {
+        variant: capture(f"{row.name} {variant}", [partial(job.launch, variant) for job in jobs], gpu.device)
+        for variant in decode.VARIANTS
+    }
+    kernels, image = images_that_ran(before, decode.library.launch_counts())
+    planned = {planned.route for planned in jobs[0].plans.values()} | {"decode_combine"}
+    if kernels != planned:
+        raise RuntimeError(f"row {row.name} launched {sorted(kernels)}, want {sorted(planned)}")
+    operator = arms["xqa"]
+    warm = operator if len(jobs) == 1 else capture(f"{row.name} warm", [jobs[0].launch] * len(jobs), gpu.device)
+    samples = measure_pair(row.name, Arms(operator, arms["scalar"], warm), gpu.timer, observe=gpu.conditions.read)
+    identity = RowIdentity(
+        row=row.name,
+        operator="decode",
+        function="decode",
+        bytes_moved=row.bytes_moved,
+        device=gpu.name,
+        compute_capability=gpu.compute_capability,
+        image=image,
+        yardstick="scalar",
+        roof="read",
+        facts={**row.facts, "kernel": jobs[0].plans["xqa"].route, "nvml_unavailable": gpu.conditions.unavailable},
+    )
+    facts = row_facts(identity, samples, gpu.roofs, merge_accuracy([job.accuracy() for job in jobs]))
+    facts["operator"]["torch"] = measure_torch(row, jobs[0], gpu.timer, facts["operator"]["median_ms"])
+    return samples, facts
+
+
+@pytest.fixture(scope="module")
+def measured(request: pytest.FixtureRequest, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
+    """A row, measured once for the tests of both arms."""
+    return measure(ROWS[request.param], gpu)
+
+
+@pytest.mark.benchmark(timer=replay_timer)
+@pytest.mark.parametrize("arm", ["operator", "scalar"])
+@pytest.mark.parametrize("measured", ROWS, indirect=True, scope="module")
+def test_decode(measured: Any, arm: str, benchmark: Any, record_row: Any) -> None:
+    """``xqa`` against ``scalar``. A wrong result fails; times are a record."""
+    samples, facts = measured
+    comparison = samples.comparison
+    benchmark.group = facts[arm]["row"]
+    benchmark.extra_info.update(facts[arm])
+    replay(benchmark, comparison.a_ms if arm == "operator" else comparison.b_ms)
+    if arm == "operator":
+        record_row(facts[arm])
+        assert facts[arm]["right"] and facts[arm]["finite"], f"{facts[arm]['row']}: result differs from the reference"
+
+
+def _estimated_rows() -> Iterator[tuple[Row, str]]:
+    for row in ROWS.values():
+        yield row, "xqa"
+        if row.label in SCALAR_ESTIMATES and row.page == PAGES[0]:
+            yield row, "scalar"
+
+
+@pytest.mark.benchmark(timer=replay_timer)
+@pytest.mark.parametrize("row,variant", _estimated_rows(), ids=lambda value: getattr(value, "name", value))
+def test_estimate(row: Row, variant: str, record_estimate: Any) -> None:
+    """The same rows by the cycle model, where no GPU measures them."""
+    about = EstimatedRow(
+        row=row.name if variant == "xqa" else f"{row.name}-{variant}",
+        operator="decode",
+        function="decode",
+        bytes_moved=row.bytes_moved,
+        facts={**row.facts, "variant": variant},
+    )
+    record_estimate(estimate_row(about, estimated_call(row, variant))[1])
