@@ -19,8 +19,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sm70_kernels import _native, emulator
+from sm70_kernels import _native
 from sm70_kernels._arguments import require_tensors
+from sm70_kernels._planning import called_while_tracing, multiprocessors
 from sm70_kernels.ops import kv_cache
 
 #: Revision of the numerical contract and workspace layout that this module is written for; the DSO must have the same.
@@ -30,9 +31,13 @@ library = _native.load("prefill", CAPABILITY_REVISION)
 
 HEAD_DIMS = (64, 128, 256)
 MAX_GROUP = 16
+#: Packed (query, head) rows of a tile.
+TILE_ROWS = 128
 MAX_QUERIES = 8192
 MAX_KEYS = 262144
 MAX_SEQUENCES = 65536
+#: Tiles of a call: sequences x KV heads x those of the longest sequence.
+MAX_TILES = 2**30
 #: No plan wants more: a workspace of this size serves every shape.
 MAX_WORKSPACE_BYTES = 64 << 20
 
@@ -42,20 +47,12 @@ def _ask_operator(*shape_and_multiprocessors: int) -> int:
     return library.call_int64("sm70_prefill_workspace_bytes", *shape_and_multiprocessors)
 
 
-@torch.compiler.assume_constant_result  # torch.compile can't trace ctypes
+@called_while_tracing
 def _workspace_bytes(
     sequences: int, queries: int, keys: int, query_heads: int, kv_heads: int, head_dim: int, multiprocessors: int
 ) -> int:
     """The operator's own answer."""
     return _ask_operator(sequences, queries, keys, query_heads, kv_heads, head_dim, multiprocessors)
-
-
-@torch.compiler.assume_constant_result
-def _multiprocessors(device_type: str, index: int | None) -> int:
-    """SMs of a CUDA device, or of the emulated V100."""
-    if device_type == "cpu":
-        return emulator.multiprocessors()
-    return int(torch.cuda.get_device_properties(index).multi_processor_count)
 
 
 def _refuse(name: str, got: object, want: str, remedy: str, op: str = "prefill.plan") -> ValueError:
@@ -227,13 +224,19 @@ def plan(
     if query_heads % kv_heads != 0 or query_heads // kv_heads > MAX_GROUP:
         want = f"1 to {MAX_GROUP} times kv_heads={kv_heads}"
         raise _refuse("query_heads", query_heads, want, "No kernel is built for others")
+    rows = queries * (query_heads // kv_heads)
+    tiles = (1 if sequences is None else sequences) * kv_heads * -(-rows // TILE_ROWS)
+    if tiles > MAX_TILES:
+        raise _refuse(
+            "sequences", sequences, f"{MAX_TILES} tiles of rows at most, not {tiles}", "Prefill in several calls"
+        )
     where = torch.device(device)
     if where.type not in ("cuda", "cpu"):
         raise _refuse("device", repr(str(where)), "a CUDA device, or cpu for the emulated V100", "Plan for a V100")
-    multiprocessors = _multiprocessors(where.type, where.index)
+    sms = multiprocessors(where.type, where.index)
     shape = (queries, keys, query_heads, kv_heads, head_dim)
-    workspace_bytes = _workspace_bytes(1 if sequences is None else sequences, *shape, multiprocessors)
-    return PrefillPlan(*shape, sequences, where, multiprocessors, workspace_bytes)
+    workspace_bytes = _workspace_bytes(1 if sequences is None else sequences, *shape, sms)
+    return PrefillPlan(*shape, sequences, where, sms, workspace_bytes)
 
 
 def prefill(
@@ -369,8 +372,8 @@ def prefill_paged(
     tokens = gathered.shape[2] if gathered.dim() == 5 else 0
     wanted = gathered_shape(sequences, tokens, heads, head_dim)
     if gathered.shape != wanted or not gathered.is_contiguous():
-        shape = f"[2, {sequences}, max_tokens, {heads}, {head_dim}], contiguous"
-        raise _refuse("gathered", f"shape {list(gathered.shape)}", shape, "Allocate gathered_shape()", op)
+        want = f"[2, {sequences}, max_tokens, {heads}, {head_dim}], contiguous"
+        raise _refuse("gathered", f"shape {list(gathered.shape)}", want, "Allocate gathered_shape()", op)
     if cu_queries is None and sequences != 1:
         raise _refuse("cu_queries", "None", f"int32 [{sequences + 1}], as there are {sequences} sequences", "Pass it",
                       op)  # fmt: skip

@@ -205,8 +205,10 @@ PLANS: list[tuple[str, dict[str, Any], str]] = [
     ("too many keys", {"keys": 262145}, r"'keys': got 262145, want a whole number from 0 to 262144"),
     ("negative sequences", {"sequences": -1}, r"'sequences': got -1, want a whole number from 0 to 65536"),
     ("too many sequences", {"sequences": 65537}, r"'sequences': got 65537, want a whole number from 0 to 65536"),
+    ("too many tiles", {"sequences": 65536, "queries": 8192, "query_heads": 16 * 17, "kv_heads": 17},
+     r"'sequences': got 65536, want 1073741824 tiles of rows at most, not 1140850688"),
     ("a device", {"device": "meta"}, r"'device': got 'meta', want a CUDA device, or cpu"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("changes,message", [case[1:] for case in PLANS], ids=[case[0] for case in PLANS])
@@ -214,6 +216,16 @@ def test_plan_refuses(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         plan_of(**changes)
     assert re.search(r"want .+\. [A-Z].+", str(caught.value)), f"no remedy in: {caught.value}"
+
+
+def test_the_operator_refuses_more_tiles_than_it_can_count(device: torch.device) -> None:
+    """Without a plan too: a number past 31 bits would leave everything unwritten."""
+    q = torch.ones(1, 16 * 17, 64, dtype=torch.float16, device=device)
+    k = torch.ones(1, 17, 64, dtype=torch.float16, device=device)
+    offsets = torch.zeros(65537, dtype=torch.int32, device=device)
+    workspace = torch.empty(prefill.MAX_WORKSPACE_BYTES, dtype=torch.uint8, device=device)
+    with pytest.raises(RuntimeError, match=r"'cu_queries': got 1140850688 tiles .*, want 1073741824 at most\. Pass"):
+        torch.ops.sm70_kernels.prefill(q, k, k, q.clone(), workspace, 1.0, True, offsets, offsets, 8192, 8192)
 
 
 def test_a_plan_of_another_device_is_refused(cuda_device: torch.device) -> None:

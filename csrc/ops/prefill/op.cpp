@@ -24,6 +24,7 @@ constexpr const char* kOp = "prefill";
 constexpr int64_t kMaxGroup = 16;
 constexpr int64_t kMaxQueries = 8192;
 constexpr int64_t kMaxKeys = 262144;
+constexpr int64_t kMaxTiles = int64_t{1} << 30;  // kernels count them, and one grid more, in 31 bits
 
 void require_tokens(const Argument& argument) {
     runtime::require_dtype(argument, {ScalarType::Half});
@@ -123,6 +124,10 @@ void prefill(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& ou
     params.softmax_scale_log2 =
         static_cast<float>(runtime::require_scale(kOp, "softmax_scale", softmax_scale) * 1.4426950408889634);
     const Division division = divide({sequences, queries, keys, heads, kv_heads, head_dim, device.multiprocessors});
+    if (division.tiles > kMaxTiles) {
+        runtime::refuse(kOp, "cu_queries", std::to_string(division.tiles) + " tiles of query rows",
+                        std::to_string(kMaxTiles) + " at most", "Pass the longest sequence's max_queries, or split");
+    }
     params.slots = static_cast<float*>(runtime::require_workspace(workspace_arg, division.workspace_bytes));
     if (division.tiles == 0) return;  // nothing to do
 
