@@ -33,7 +33,6 @@ constexpr int64_t kUsualLevels = 4;
 constexpr int64_t kUnitsPerBlock = 3;
 constexpr int64_t kWorkspaceBytesPer32Rows = int64_t{32} << 20;
 constexpr int64_t kSharedBytesPerMultiprocessor = 96 << 10;
-constexpr int64_t kWarpsPerMultiprocessor = 16;
 
 inline int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
@@ -60,9 +59,11 @@ inline Division divide(const Shape& shape) {
     const int64_t per_level =
         shape.xqa ? xqa_level_bytes(shape.head_dim, shape.row_tiles()) : scalar_level_bytes(shape.head_dim);
     division.shared_bytes = once + division.max_level * per_level;
-    const int64_t warps = shape.head_dim / 32;
-    const int64_t resident = std::max<int64_t>(1, std::min(kWarpsPerMultiprocessor / warps / shape.row_tiles(),
-                                                           kSharedBytesPerMultiprocessor / division.shared_bytes));
+    const int64_t allowed =
+        shape.xqa ? xqa_blocks(static_cast<int32_t>(shape.head_dim), static_cast<int32_t>(shape.row_tiles()))
+                  : 512 / shape.head_dim;
+    const int64_t resident =
+        std::max<int64_t>(1, std::min(allowed, kSharedBytesPerMultiprocessor / division.shared_bytes));
     const int64_t all_resident = resident * shape.multiprocessors;
     division.blocks = std::max<int64_t>(1, std::min(all_resident, units(0)));
     division.target = kUnitsPerBlock * all_resident;
