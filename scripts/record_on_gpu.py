@@ -1,6 +1,6 @@
 """Records on a GPU what tests/recorded compares the emulator with: outputs of the same PTX that the sm_70 cubin is of.
 
-On the machine that builds, compile the PTX of the kernels of tests/emulator:
+On the machine that builds, compile the PTX of the kernels of tests/emulator, of the random programs and the corpus:
 
     python scripts/record_on_gpu.py prepare build/recorded_ptx
 
@@ -8,8 +8,8 @@ On a machine with a GPU, which needs numpy, torch, the built package and that fo
 
     SM70_KERNELS_ALLOW_JIT=1 python scripts/record_on_gpu.py record --ptx build/recorded_ptx --out tests/recorded
 
-Every case runs twice. One that fails is reported and left out, and the others are recorded all the same, in a fresh
-process where the failure has spoilt the CUDA context.
+`record --group random_programs` records but one group. Every case runs twice. One that fails is reported and left out,
+and the others are recorded all the same, in a fresh process where the failure has spoilt the CUDA context.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.recorded import kernel_cases, recording  # noqa: E402 - found through the line above
+from tests.recorded import corpus_cases, kernel_cases, random_program_cases, recording  # noqa: E402 - found through the line above
 from tests.recorded.inputs import canonical, digest  # noqa: E402
 from tests.recorded.ptx_text import kernel_hashes  # noqa: E402
 
@@ -138,11 +138,19 @@ class Driver:
 Recorder = tuple[Callable[[str], dict[str, Any]], Callable[[], None]]
 
 
-def kernel_recorder(ptx_folder: Path) -> Recorder:
-    """Runs the kernels of tests/emulator."""
+#: Groups of launches of PTX files: their cases, and the names of the files.
+LAUNCHES: dict[str, tuple[Callable[[], dict[str, kernel_cases.Case]], list[str]]] = {
+    "kernels": (kernel_cases.all_cases, list(kernel_cases.SOURCES)),
+    "random_programs": (random_program_cases.all_cases, list(random_program_cases.units())),
+    "corpus": (corpus_cases.all_cases, corpus_cases.SOURCES),
+}
+
+
+def launch_recorder(group: str, ptx_folder: Path) -> Recorder:
+    """Launches the kernels of PTX files."""
     driver = Driver()
     driver.open()
-    cases = kernel_cases.all_cases()
+    cases = LAUNCHES[group][0]()
 
     @functools.cache
     def loaded(source: str) -> tuple[ctypes.c_void_p, dict[str, str]]:
@@ -161,7 +169,7 @@ def kernel_recorder(ptx_folder: Path) -> Recorder:
     return record, lambda: driver("cuCtxSynchronize")
 
 
-def kv_cache_recorder(_ptx_folder: Path) -> Recorder:
+def kv_cache_recorder(_group: str, _ptx_folder: Path) -> Recorder:
     """Calls the kv_cache operators; their DSO holds the PTX."""
     import torch
 
@@ -180,7 +188,9 @@ def kv_cache_recorder(_ptx_folder: Path) -> Recorder:
     return record, torch.cuda.synchronize
 
 
-RECORDERS: dict[str, Callable[[Path], Recorder]] = {"kernels": kernel_recorder, "kv_cache": kv_cache_recorder}
+RECORDERS: dict[str, Callable[[str, Path], Recorder]] = {
+    **dict.fromkeys(LAUNCHES, launch_recorder), "kv_cache": kv_cache_recorder,
+}  # fmt: skip
 
 
 def require_repeatable(first: dict[str, np.ndarray], second: dict[str, np.ndarray], within_bounds: set[str]) -> None:
@@ -192,8 +202,8 @@ def require_repeatable(first: dict[str, np.ndarray], second: dict[str, np.ndarra
 
 def case_names(group: str) -> list[str]:
     """Names of a group's cases, in order."""
-    if group == "kernels":
-        return list(kernel_cases.all_cases())
+    if group in LAUNCHES:
+        return list(LAUNCHES[group][0]())
     from tests.recorded import kv_cache_cases
 
     return list(kv_cache_cases.all_cases())
@@ -201,8 +211,8 @@ def case_names(group: str) -> list[str]:
 
 def ptx_files(group: str, ptx_folder: Path) -> dict[str, str]:
     """SHA-256 of a group's whole PTX files."""
-    if group == "kernels":
-        files = {name: (ptx_folder / f"{name}.ptx").read_bytes() for name in kernel_cases.SOURCES}
+    if group in LAUNCHES:
+        files = {name: (ptx_folder / f"{name}.ptx").read_bytes() for name in LAUNCHES[group][1]}
     else:
         from sm70_kernels.ops import kv_cache
 
@@ -212,7 +222,7 @@ def ptx_files(group: str, ptx_folder: Path) -> dict[str, str]:
 
 def work(group: str, ptx_folder: Path, folder: Path, names: list[str]) -> int:
     """Run cases in this process, and leave a file for each."""
-    record, synchronise = RECORDERS[group](ptx_folder)
+    record, synchronise = RECORDERS[group](group, ptx_folder)
     for name in names:
         try:
             case = record(name)
@@ -258,12 +268,12 @@ def run_group(group: str, ptx_folder: Path, folder: Path) -> tuple[dict[str, dic
     return cases, failed
 
 
-def record(ptx_folder: Path, out: Path, raw: Path | None) -> int:
-    """Record both groups."""
+def record(ptx_folder: Path, out: Path, raw: Path | None, groups: list[str]) -> int:
+    """Record the groups."""
     facts = Driver().facts() | {"date": datetime.datetime.now(datetime.UTC).date().isoformat()}
     print(facts)
     everything, problems = {}, 0
-    for group in RECORDERS:
+    for group in groups:
         with tempfile.TemporaryDirectory() as folder:
             cases, failed = run_group(group, ptx_folder, Path(folder))
         recording.write(group, out, facts | {"ptx_files": ptx_files(group, ptx_folder)}, cases)
@@ -279,13 +289,18 @@ def record(ptx_folder: Path, out: Path, raw: Path | None) -> int:
 
 
 def prepare(folder: Path) -> int:
-    """Compile the PTX of the kernels of tests/emulator."""
+    """Compile the PTX of the kernels of tests/emulator, of the random programs and of the corpus."""
     from sm70_kernels.build.ptx import relocate
+    from tests.corpus import runs
     from tests.emulator import toolchain
+    from tests.random_programs import cuda
 
     folder.mkdir(parents=True, exist_ok=True)
-    for name in kernel_cases.SOURCES:
-        ptx = toolchain.to_ptx((toolchain.KERNELS / f"{name}.cu").read_text()).decode()
+    sources = {name: (toolchain.KERNELS / f"{name}.cu").read_text() for name in kernel_cases.SOURCES}
+    sources |= {name: cuda.source(programs) for name, programs in random_program_cases.units().items()}
+    texts = {name: toolchain.to_ptx(source).decode() for name, source in sources.items()}
+    texts |= {name: runs.ptx(name).decode() for name in corpus_cases.SOURCES}
+    for name, ptx in texts.items():
         include = toolchain._package("nvidia") / "cuda_runtime" / "include"
         (folder / f"{name}.ptx").write_text(relocate(ptx, {str(include): "cuda", str(Path.cwd()): ""}))
     return 0
@@ -297,6 +312,7 @@ def main() -> int:
     commands.add_parser("prepare", help="compile PTX into a folder").add_argument("folder", type=Path)
     recorder = commands.add_parser("record", help="run all cases on this machine's GPU")
     recorder.add_argument("--raw", type=Path, help="npz file for every output, to look into a difference")
+    recorder.add_argument("--group", choices=RECORDERS, action="append", help="only this one; may be given again")
     worker = commands.add_parser("work", help="run some cases in this process (record does so)")
     worker.add_argument("group", choices=RECORDERS)
     worker.add_argument("names", nargs="+")
@@ -308,7 +324,7 @@ def main() -> int:
         return prepare(options.folder)
     if options.command == "work":
         return work(options.group, options.ptx, options.out, options.names)
-    return record(options.ptx, options.out, options.raw)
+    return record(options.ptx, options.out, options.raw, options.group or list(RECORDERS))
 
 
 if __name__ == "__main__":

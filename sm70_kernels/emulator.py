@@ -6,7 +6,8 @@
 The same host code checks the arguments, and the same cubin runs that a V100 would run, instruction by instruction,
 with Volta's tensor-core arithmetic. Bounds, alignment and write permission of every access are checked always; a
 violation is a RuntimeError that names kernel, instruction, address and buffer. What it covers is in
-``docs/emulator.md``. It is slow, and says nothing about time. Without this context, or ``SM70_KERNELS_EMULATE=1``, CPU
+``docs/emulator.md``. It is slow, and its own times say nothing about a V100: estimates come from
+``sm70_kernels.cycle_model``. Without this context, or ``SM70_KERNELS_EMULATE=1``, CPU
 tensors are refused.
 """
 

@@ -48,11 +48,11 @@ void run_bra(Core& core, const Instruction& in, uint32_t exec) {
     if (taken) branch(core, taken, uint32_t(in.offset));
 }
 
-/// BRA.U: the executing lanes agree, and the compiler relies on it.
+/// BRA.U is taken if all lanes take it, and by none otherwise: ptxas lets an ordinary branch on the same condition
+/// follow, for lanes that differ.
 void run_bra_uniform(Core& core, const Instruction& in, uint32_t exec) {
     const uint32_t taken = exec & core.predicate(in.p0);
-    if (taken && taken != core.active) fail("BRA.U with a condition that differs between lanes");
-    if (taken) branch(core, taken, uint32_t(in.offset));
+    if (taken == core.active) branch(core, taken, uint32_t(in.offset));
 }
 
 /// BRA.CONV is taken if the warp is converged (all its live lanes are here), BRA.DIV if it is not.
@@ -225,11 +225,7 @@ void bind_bmov(Binder& b) {
 }
 
 void run_warpsync(Core& core, const Instruction& in, uint32_t exec) {
-    const uint32_t* a = core.row(in.a);
-    uint32_t members = 0;
-    for (int lane = 0; lane < kLanes; ++lane)
-        if (lane_in(exec, lane)) members |= a[lane];
-    arrive_at_warpsync(core, exec, members);
+    arrive_at_warpsync(core, exec, core.row(in.a));
 }
 void bind_warpsync(Binder& b) {
     b.out.a = b.bits();

@@ -22,6 +22,25 @@ void park(Core& core, uint32_t exec, GroupState state, uint8_t barrier, uint32_t
     core.signal = Signal::Blocked;
 }
 
+uint32_t lanes_with(const uint32_t* masks, uint32_t mask) {
+    uint32_t lanes = 0;
+    for (int lane = 0; lane < kLanes; ++lane) lanes |= uint32_t(masks[lane] == mask) << lane;
+    return lanes;
+}
+
+/// Lanes that merged though they wait for different ones part again: each waits only for those of its own mask.
+void park_by_mask(Core& core, uint32_t exec, GroupState state, uint8_t barrier, const uint32_t* masks) {
+    Warp& warp = *core.warp;
+    const uint32_t rest = core.active & ~exec;
+    if (rest) warp.groups.push_back({rest, core.next_pc, GroupState::Ready, 0, 0});
+    while (exec) {
+        const uint32_t mask = masks[__builtin_ctz(exec)], alike = exec & lanes_with(masks, mask);
+        warp.groups.push_back({alike, core.next_pc, state, barrier, mask});
+        exec &= ~alike;
+    }
+    core.signal = Signal::Blocked;
+}
+
 bool release_convergence(Warp& warp) {
     for (size_t i = 0; i < warp.groups.size(); ++i) {
         const Group group = warp.groups[i];
@@ -43,15 +62,23 @@ bool release_convergence(Warp& warp) {
     return false;
 }
 
+/// Lanes that wait with the same mask meet, wherever each of them does: lanes of another mask, in another WARPSYNC,
+/// have nothing to do with them.
 bool release_warpsync(Warp& warp) {
-    uint32_t arrived = 0;
-    for (const auto& group : warp.groups)
-        if (group.state == GroupState::AtWarpSync) arrived |= group.mask;
     bool released = false;
     for (auto& group : warp.groups) {
-        if (group.state != GroupState::AtWarpSync || (group.wait_mask & warp.live & ~arrived)) continue;
-        group.state = GroupState::Ready;
-        released = true;
+        if (group.state != GroupState::AtWarpSync) continue;
+        const uint32_t members = group.wait_mask & warp.live;
+        uint32_t arrived = 0;
+        for (const auto& other : warp.groups)
+            if (other.state == GroupState::AtWarpSync && (other.wait_mask & warp.live) == members)
+                arrived |= other.mask;
+        if (members & ~arrived) continue;
+        for (auto& other : warp.groups) {
+            if (other.state != GroupState::AtWarpSync || (other.wait_mask & warp.live) != members) continue;
+            other.state = GroupState::Ready;
+            released = true;
+        }
     }
     return released;
 }
@@ -98,29 +125,22 @@ void arrive_at_convergence(Core& core, uint8_t barrier, uint32_t exec) {
     Warp& warp = *core.warp;
     const uint32_t* masks = warp.convergence[barrier];
     const uint32_t first = masks[__builtin_ctz(exec)];
-    uint32_t alike = 0;
-    for (int lane = 0; lane < kLanes; ++lane) alike |= uint32_t(masks[lane] == first) << lane;
-    if ((exec & ~alike) == 0) {
+    if ((exec & ~lanes_with(masks, first)) == 0) {
         if (exec == core.active && (first & warp.live & ~exec) == 0) return;
         park(core, exec, GroupState::AtConvergence, barrier, 0);
         return;
     }
-    // Lanes that merged from different regions part again: each waits only for those of its own region.
-    const uint32_t rest = core.active & ~exec;
-    if (rest) warp.groups.push_back({rest, core.next_pc, GroupState::Ready, 0, 0});
-    while (exec) {
-        const uint32_t mask = masks[__builtin_ctz(exec)];
-        uint32_t region = 0;
-        for (int lane = 0; lane < kLanes; ++lane) region |= uint32_t(masks[lane] == mask) << lane;
-        warp.groups.push_back({exec & region, core.next_pc, GroupState::AtConvergence, barrier, 0});
-        exec &= ~region;
-    }
-    core.signal = Signal::Blocked;
+    park_by_mask(core, exec, GroupState::AtConvergence, barrier, masks);
 }
 
-void arrive_at_warpsync(Core& core, uint32_t exec, uint32_t members) {
-    if (exec == core.active && (members & core.warp->live & ~exec) == 0) return;
-    park(core, exec, GroupState::AtWarpSync, 0, members);
+void arrive_at_warpsync(Core& core, uint32_t exec, const uint32_t* members) {
+    const uint32_t first = members[__builtin_ctz(exec)];
+    if ((exec & ~lanes_with(members, first)) == 0) {
+        if (exec == core.active && (first & core.warp->live & ~exec) == 0) return;
+        park(core, exec, GroupState::AtWarpSync, 0, first);
+        return;
+    }
+    park_by_mask(core, exec, GroupState::AtWarpSync, 0, members);
 }
 
 void arrive_at_barrier(Core& core, uint8_t index, uint32_t expected, BarrierOperation operation, uint32_t votes,

@@ -127,7 +127,8 @@ struct LaunchState {
 /// Splits the executing lanes off to `target`; the rest goes on.
 void branch(Core& core, uint32_t taken, uint32_t target);
 void arrive_at_convergence(Core& core, uint8_t barrier, uint32_t exec);
-void arrive_at_warpsync(Core& core, uint32_t exec, uint32_t members);
+/// `members` holds the mask of each lane.
+void arrive_at_warpsync(Core& core, uint32_t exec, const uint32_t* members);
 void arrive_at_barrier(Core& core, uint8_t barrier, uint32_t expected, BarrierOperation operation, uint32_t votes,
                        uint32_t exec, bool wait);
 void exit_lanes(Core& core, uint32_t exec);

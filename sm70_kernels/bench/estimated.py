@@ -61,7 +61,8 @@ def timeline(kernel: KernelEstimate) -> dict[str, Any]:
     for name in _TIMELINE_UNITS:
         if name in recorded["busy"]:
             units[name] = shares(recorded["busy"][name], 1 if name == "lsu" else _SUB_CORES)
-    units["dram"] = [round(value * dram / mean, 4) if mean else 0.0 for value in moved]
+    # A burst passes at the speed of the port, beyond the SM's share: that is full.
+    units["dram"] = [round(min(1.0, value * dram / mean), 4) if mean else 0.0 for value in moved]
     return {"kernel": kernel.kernel, "cycles_a_point": width * step, "units": units}
 
 

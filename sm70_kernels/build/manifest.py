@@ -21,6 +21,7 @@ from sm70_kernels.build.settings import (
     CSRC,
     LIBRARY_FOLDER,
     MANIFEST_NAME,
+    NOT_SOURCES,
     PACKAGE,
     ROOT,
     operators,
@@ -149,7 +150,7 @@ def _file_entry(path: str, toolchain: Toolchain, target: str) -> dict[str, Any]:
 
 def source_files() -> list[Path]:
     """Every file of the checkout that the built files depend on, sorted."""
-    sources = [path for path in CSRC.rglob("*") if path.is_file() and path.suffix != ".md"]
+    sources = [path for path in CSRC.rglob("*") if path.is_file() and path.suffix not in NOT_SOURCES]
     return sorted([*sources, *(PACKAGE / "build").glob("*.py")])
 
 

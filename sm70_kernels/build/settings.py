@@ -39,6 +39,8 @@ PACKAGE = Path(__file__).resolve().parent.parent
 ROOT = PACKAGE.parent
 CSRC = ROOT / "csrc"
 BUILD = ROOT / "build"
+#: Files in csrc/ that nothing built depends on: documentation and budgets.
+NOT_SOURCES = (".md", ".json")
 #: Built libraries and their manifest, inside the package.
 LIBRARY_FOLDER = "lib"
 MANIFEST_NAME = "manifest.json"

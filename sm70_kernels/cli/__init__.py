@@ -26,6 +26,10 @@ is wrong.
 _ESTIMATE_EXIT_CODES = """
 Exit codes: 0 estimated; 2 there is no such row, board or parameter, or the command line is wrong.
 """
+_AUDIT_EXIT_CODES = """
+Exit codes: 0 within the budgets; 1 a budget is exceeded or missing, each finding is named with what to do; 2 the
+command line is wrong.
+"""
 _COMPARE_EXIT_CODES = """
 Exit codes: 0 compared, whatever the verdicts; 2 the runs can't be compared, or the command line is wrong.
 """
@@ -160,6 +164,54 @@ def report_command(context: click.Context, results: Path, output: Path) -> None:
         raise click.UsageError(sentence, context) from error
     click.echo(f"written: {output}{'' if intact else ', with findings: not everything is intact'}")
     context.exit(FINE if intact else PROBLEMS)
+
+
+@main.command("audit", epilog=_AUDIT_EXIT_CODES)
+@click.argument("operators", nargs=-1)
+@click.option("--write", is_flag=True, help="write the budgets of these operators from what is built")
+@click.option("--because", metavar="REASON", help="why a limit is raised; kept in the budget")
+@click.option(
+    "--launches", type=click.Path(path_type=Path), help="take launches from this output of 'statistics --json'"
+)
+@click.option("--json", "as_json", is_flag=True, help="print one JSON document")
+@click.pass_context
+def audit_command(
+    context: click.Context,
+    operators: tuple[str, ...],
+    write: bool,
+    because: str | None,
+    launches: Path | None,
+    as_json: bool,
+) -> None:
+    """Audit machine code: resources, occupancy, pipes, loops and their bounds, against csrc/ops/*/budget.json.
+
+    OPERATORS are all by default. Nothing runs; the bounds are what a V100 can't beat, no times. docs/audit.md says how
+    to read them, and how to raise a budget.
+    """
+    from sm70_kernels.audit import budget
+    from sm70_kernels.audit import operators as audits
+    from sm70_kernels.build.settings import ROOT
+    from sm70_kernels.cli import audit as body
+    from sm70_kernels.evidence.schema import EvidenceError
+
+    if write and not operators:
+        raise click.UsageError("--write needs the operators to write budgets of", context)
+    if (because or launches) and not write:
+        raise click.UsageError("--because and --launches are about --write", context)
+    try:
+        known = audits.known()
+        if strangers := [name for name in operators if name not in known]:
+            raise click.UsageError(f"operator: got {strangers[0]!r}, want one of {', '.join(known)}", context)
+        if write:
+            watched = audits.watched_launches(launches) if launches else None
+            for name in operators:
+                body.wrote(audits.write_budget(name, because, watched), ROOT)
+            return
+        report = body.Report(operators=[audits.audit(name) for name in operators or known])
+    except (EvidenceError, budget.BudgetError) as error:
+        raise click.ClickException(str(error)) from error
+    body.show(report, as_json=as_json)
+    context.exit(FINE if report.within else PROBLEMS)
 
 
 main.add_command(watch.statistics_command)

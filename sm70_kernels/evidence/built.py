@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from sm70_kernels.build.manifest import sha256
-from sm70_kernels.build.settings import LIBRARY_FOLDER, MANIFEST_NAME, PACKAGE, ROOT
+from sm70_kernels.build.settings import LIBRARY_FOLDER, MANIFEST_NAME, NOT_SOURCES, PACKAGE, ROOT
 from sm70_kernels.evidence.schema import EvidenceError
 
 REMEDY = "Run 'scripts/nox -s build'"
@@ -83,7 +83,8 @@ def stale_sources(build: Build, root: Path = ROOT) -> list[str]:
     changed = [
         path for path, digest in build.sources.items() if not (root / path).is_file() or sha256(root / path) != digest
     ]
-    present = (str(path.relative_to(root)) for path in csrc.rglob("*") if path.is_file() and path.suffix != ".md")
+    sources = (path for path in csrc.rglob("*") if path.is_file() and path.suffix not in NOT_SOURCES)
+    present = (str(path.relative_to(root)) for path in sources)
     return sorted({*changed, *(path for path in present if path not in build.sources)})
 
 

@@ -108,6 +108,8 @@ class KernelStatistics(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown
     blocks: int
     """Blocks that ran: with ``max_blocks`` not the whole grid."""
     warps: int
+    shapes: list[tuple[int, int, int]]
+    """Threads of a block, bytes of dynamic shared memory, and how many launches had them."""
     instructions: list[InstructionStatistics]
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -242,7 +243,7 @@ def test_counts_by_opcode_and_pipe(compiled):
         for _ in range(3):
             done = program.run("saxpy", 2, 32, np.float32(2), x, y, outputs=(2,), instruments=instruments.handle)
         found = read_report(instruments.report("statistics"))["saxpy"]
-    assert (found.launches, found.blocks, found.warps) == (3, 6, 6)
+    assert (found.launches, found.blocks, found.warps, found.shapes) == (3, 6, 6, [(32, 0, 3)])
     assert found.issued == 3 * done["warp_instructions"] == 6 * 11
     by_opcode = {opcode: tally.warps // 6 for opcode, tally in found.by_opcode().items()}
     # MOV R1; SHFL; S2R; MOV; IMAD.WIDE twice; LDG twice; FFMA; STG; EXIT
@@ -372,6 +373,18 @@ def test_live_registers_around_a_call(compiled):
         assert code[at]["successors"] == [at + 1]
     peak = max(i["live_registers"] for i in code)
     assert peak <= compiled("programs").module.kernels()["softmax"]["registers"]
+
+
+# --- pipes
+
+
+def test_every_opcode_of_the_emulator_has_a_pipe():
+    emulator = Path(__file__).resolve().parents[2] / "csrc" / "emulator"
+    texts = [path.read_text() for path in (*emulator.glob("*.cpp"), *emulator.glob("families/*.inl"))]
+    opcodes = {name for text in texts for name in re.findall(r'\{"([A-Z0-9]+)", bind_', text)}
+    table = (emulator / "instruments" / "pipes.cpp").read_text()
+    assert len(opcodes) > 80
+    assert opcodes - set(re.findall(r'\{"([A-Z0-9]+)", \{Pipe::', table)) == set()
 
 
 # --- operators

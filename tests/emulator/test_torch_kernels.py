@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 import torch
 
+from sm70_kernels.checks import Checks
+
 from .toolchain import Program, tool
 
 pytestmark = [
@@ -88,7 +90,9 @@ class Wheel:
     ) -> dict[str, Any]:
         program, name = self.kernel(place)
         buffers = [(key, (t.data_ptr(), t.numel() * t.element_size()), key in outputs) for key, t in tensors.items()]
-        return program.module.launch(name, grid, block, blob, buffers, **options)
+        with Checks() as checks:  # the checkers are silent about code that is right
+            options["instruments"] = checks.instruments.handle
+            return program.module.launch(name, grid, block, blob, buffers, **options)
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +208,10 @@ def test_attention_on_the_tensor_core(wheel, queries, keys, causal):
     blob = attention_parameters(q, k, v, o, dim**-0.5, causal)
     blob += b"\0" * (program.module.kernels()[name]["parameter_bytes"] - len(blob))  # dropout fields: off
     buffers = [(n, (t.data_ptr(), t.numel() * 2), n == "o") for n, t in zip("qkvo", (q, k, v, o), strict=True)]
-    program.module.launch(name, (-(-queries // 64), heads, batches), (32, 4), blob, buffers, dynamic_shared_bytes=49152)
+    options: dict[str, Any] = {"dynamic_shared_bytes": 49152}
+    with Checks() as checks:
+        options["instruments"] = checks.instruments.handle
+        program.module.launch(name, (-(-queries // 64), heads, batches), (32, 4), blob, buffers, **options)
     exact = torch.nn.functional.scaled_dot_product_attention(
         *(t.double().transpose(1, 2) for t in (q, k, v)), is_causal=causal
     ).transpose(1, 2)

@@ -66,12 +66,20 @@ def test_a_clock_without_samples_is_refused() -> None:
         timer()
 
 
-def test_without_a_gpu_every_benchmark_skips_with_the_reason(
+def test_without_a_gpu_every_measurement_skips_with_the_reason(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     result = pytester.runpytest_inprocess(
-        "-p", "no:cacheprovider", "-q", "-rs", "-o", "python_files=bench_*.py", "-k", "B1-8K or roof", str(BENCHMARKS)
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        "-rs",
+        "-o",
+        "python_files=bench_*.py",
+        "-k",
+        "(B1-8K or roof) and not estimate",
+        str(BENCHMARKS),
     )
     outcomes = result.parseoutcomes()
     assert set(outcomes) == {"skipped", "deselected"}

@@ -76,27 +76,44 @@ void bind_shf(Binder& b) {
 
 // --- bytes and bits
 
+SM70EMU_INLINE uint32_t permute(uint64_t bytes, uint32_t selector) {
+    uint32_t r = 0;
+    for (int i = 0; i < 4; ++i) {
+        const uint32_t nibble = selector >> (4 * i) & 0xf;
+        uint32_t byte = uint32_t(bytes >> (8 * (nibble & 7))) & 0xff;
+        byte = nibble & 8 ? (byte & 0x80 ? 0xff : 0) : byte;  // replicate the sign
+        r |= byte << (8 * i);
+    }
+    return r;
+}
+
+/// What the two lower bits of the selector stand for under each mode: four, and backward four, bytes from there on; one
+/// byte, or one pair, repeated; bytes clamped from the left or from the right.
+constexpr uint16_t kPermuteModes[6][4] = {
+    {0x3210, 0x4321, 0x5432, 0x6543}, {0x5670, 0x6701, 0x7012, 0x0123}, {0x0000, 0x1111, 0x2222, 0x3333},
+    {0x3210, 0x3211, 0x3222, 0x3333}, {0x0000, 0x1110, 0x2210, 0x3210}, {0x1010, 0x3232, 0x1010, 0x3232},
+};
+
 void run_prmt(Core& core, const Instruction& in, uint32_t exec) {
     const uint32_t *a = core.row(in.a), *selector = core.row(in.b), *c = core.row(in.c);
-    write_lanes(core.destination(in.destination), exec, [&](int l) {
-        const uint64_t bytes = uint64_t(c[l]) << 32 | a[l];
-        uint32_t r = 0;
-        for (int i = 0; i < 4; ++i) {
-            const uint32_t nibble = selector[l] >> (4 * i) & 0xf;
-            uint32_t byte = uint32_t(bytes >> (8 * (nibble & 7))) & 0xff;
-            byte = nibble & 8 ? (byte & 0x80 ? 0xff : 0) : byte;  // replicate the sign
-            r |= byte << (8 * i);
-        }
-        return r;
-    });
+    write_lanes(core.destination(in.destination), exec,
+                [&](int l) { return permute(uint64_t(c[l]) << 32 | a[l], selector[l]); });
+}
+
+void run_prmt_mode(Core& core, const Instruction& in, uint32_t exec) {
+    const uint32_t *a = core.row(in.a), *selector = core.row(in.b), *c = core.row(in.c);
+    write_lanes(core.destination(in.destination), exec,
+                [&](int l) { return permute(uint64_t(c[l]) << 32 | a[l], kPermuteModes[in.mode][selector[l] & 3]); });
 }
 
 void bind_prmt(Binder& b) {
+    const int mode = b.choose({"F4E", "B4E", "RC8", "ECL", "ECR", "RC16"});
     b.out.destination = b.destination();
     b.out.a = b.bits();
     b.out.b = b.bits();
     b.out.c = b.bits();
-    b.handler(&run_prmt);
+    b.out.mode = uint8_t(mode < 0 ? 0 : mode);
+    b.handler(mode < 0 ? &run_prmt : &run_prmt_mode);
 }
 
 template <int Kind>
@@ -152,28 +169,50 @@ void bind_mov(Binder& b) {
     bind_unary(b, 7);
 }
 
-/// SGXT: sign- or zero-extends the lower b bits of a, as szext.clamp does.
-template <int Signed>
+/// SGXT: sign- or zero-extends the lower b bits of a, as szext does; b is clamped to 32, or wraps there.
+template <int Mode>  // 1 signed, 2 wraps
 struct Sgxt {
     static void run(Core& core, const Instruction& in, uint32_t exec) {
         const uint32_t *a = core.row(in.a), *b = core.row(in.b);
         write_lanes(core.destination(in.destination), exec, [&](int l) {
-            const uint32_t unused = b[l] < 32 ? 32 - b[l] : 0;  // 32 if no bit is kept
+            const uint32_t kept = Mode & 2 ? b[l] & 31 : b[l];
+            const uint32_t unused = kept < 32 ? 32 - kept : 0;  // 32 if no bit is kept
             const uint64_t top = uint64_t(a[l]) << unused << 32;
-            return uint32_t(Signed ? uint64_t(int64_t(top) >> unused) >> 32 : top >> unused >> 32);
+            return uint32_t(Mode & 1 ? uint64_t(int64_t(top) >> unused) >> 32 : top >> unused >> 32);
         });
     }
 };
 
 void bind_sgxt(Binder& b) {
-    const bool is_unsigned = b.take("U32");
+    const bool wraps = b.take("W"), is_unsigned = b.take("U32");
     b.out.destination = b.destination();
     b.out.a = b.bits();
     b.out.b = b.bits();
-    b.handler(pick<Sgxt, 2>(!is_unsigned));
+    b.handler(pick<Sgxt, 4>((is_unsigned ? 0 : 1) | (wraps ? 2 : 0)));
+}
+
+/// BMSK: b ones from bit a on; both are clamped to 32, or wrap there.
+template <int Wraps>
+struct Bmsk {
+    static void run(Core& core, const Instruction& in, uint32_t exec) {
+        const uint32_t *a = core.row(in.a), *b = core.row(in.b);
+        write_lanes(core.destination(in.destination), exec, [&](int l) {
+            const uint32_t start = Wraps ? a[l] & 31 : a[l] < 32 ? a[l] : 32;
+            const uint32_t length = Wraps ? b[l] & 31 : b[l] < 32 ? b[l] : 32;
+            return uint32_t(((uint64_t(1) << length) - 1) << start);
+        });
+    }
+};
+
+void bind_bmsk(Binder& b) {
+    const bool wraps = b.take("W");
+    b.out.destination = b.destination();
+    b.out.a = b.bits();
+    b.out.b = b.bits();
+    b.handler(pick<Bmsk, 2>(wraps));
 }
 
 constexpr Opcode kBitOpcodes[] = {
     {"LOP3", bind_lop3}, {"SHF", bind_shf},   {"PRMT", bind_prmt}, {"SGXT", bind_sgxt}, {"POPC", bind_popc},
-    {"FLO", bind_flo},   {"BREV", bind_brev}, {"IABS", bind_iabs}, {"MOV", bind_mov},
+    {"FLO", bind_flo},   {"BREV", bind_brev}, {"IABS", bind_iabs}, {"MOV", bind_mov},   {"BMSK", bind_bmsk},
 };

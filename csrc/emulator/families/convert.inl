@@ -20,7 +20,9 @@ SM70EMU_INLINE double load_float(FloatType type, const uint32_t* row, const Sour
 }
 
 SM70EMU_INLINE Source float_source(Binder& b, FloatType type) {
-    return type == FloatType::F64 ? b.double_precision() : type == FloatType::F16 ? packed_halves(b) : b.floating();
+    if (type == FloatType::F64) return b.double_precision();
+    if (type == FloatType::F32) return b.floating();
+    return b.next_is(OperandKind::Immediate) ? b.bits() : packed_halves(b);  // one half is printed, not a pair
 }
 
 void run_f2f_f16_f32(Core& core, const Instruction& in, uint32_t exec) {
@@ -228,6 +230,14 @@ Source integer_source(Binder& b, int bits, int64_t& part) {
     const Operand& operand = b.peek();
     auto suffixes = operand.suffixes;
     part = 0;
+    if (bits == 64 && operand.kind == OperandKind::Immediate) {  // the encoding holds the upper word, as of a double
+        if (operand.is_float_text || uint32_t(operand.value) != b.parsed.immediate32())
+            b.refuse("immediate '" + operand.text + "' does not match the encoding");
+        b.next_any();
+        Source source;
+        source.row = b.constants.immediate_pair(0, b.parsed.immediate32());
+        return source;
+    }
     if (suffixes.empty()) return b.bits(bits == 64 ? 2 : 1);
     if (operand.kind != OperandKind::Register || suffixes.size() != 1) b.refuse("operand '" + operand.text + "'");
     const std::string& suffix = suffixes.front();

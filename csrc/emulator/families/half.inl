@@ -106,32 +106,44 @@ struct HalfArithmetic {
     }
 };
 
-/// HADD2.F32: the sum of the lower halves as a float; with -0 it is the conversion of a half.
-void run_hadd2_f32(Core& core, const Instruction& in, uint32_t exec) {
+/// HADD2.F32 and HMUL2.F32: the sum or the product of the lower halves as a float, both exact but for a sum that is
+/// rounded once; the sum with -0 is the conversion of a half.
+template <int Product>
+void run_half_to_single(Core& core, const Instruction& in, uint32_t exec) {
     const uint32_t *a = core.row(in.a), *b = core.row(in.b);
     const int sa = half_shift(in.a, 0), sb = half_shift(in.b, 0);
-    write_lanes(core.destination(in.destination), exec,
-                [&](int l) { return float_out<0>(half_at(a, in.a, l, sa) + half_at(b, in.b, l, sb)); });
+    const bool saturate = in.mode & kSaturate;
+    write_lanes(core.destination(in.destination), exec, [&](int l) {
+        const float x = half_at(a, in.a, l, sa), y = half_at(b, in.b, l, sb), r = Product ? x * y : x + y;
+        return float_out<0>(saturate ? select(r > 0.0f, select(r < 1.0f, r, 1.0f), 0.0f) : r);
+    });
 }
 
-/// HADD2 with a single-precision operand, which is cut to half toward zero: how cvt.rz.f16.f32 is compiled.
+/// A half, or a single-precision operand, which is cut to half toward zero: how cvt.rz.f16.f32 is compiled.
+SM70EMU_INLINE float half_or_single(const uint32_t* row, const Source& s, int lane, int which) {
+    if (s.half != 3) return half_at(row, s, lane, half_shift(s, which));
+    return widen(double_to_half(float_in(row, s, lane), Rounding::Zero));
+}
+
+/// HADD2 with such an operand.
 void run_hadd2_from_single(Core& core, const Instruction& in, uint32_t exec) {
     const uint32_t *a = core.row(in.a), *b = core.row(in.b);
     uint32_t* d = core.destination(in.destination);
-    const auto argument = [](const uint32_t* row, const Source& s, int lane, int which) {
-        if (s.half != 3) return half_at(row, s, lane, half_shift(s, which));
-        return widen(double_to_half(float_in(row, s, lane), Rounding::Zero));
-    };
     for (int l = 0; l < kLanes; ++l) {
         if (!bit_of(exec, l)) continue;
-        const uint32_t lower = narrow(argument(a, in.a, l, 0) + argument(b, in.b, l, 0));
-        d[l] = lower | narrow(argument(a, in.a, l, 1) + argument(b, in.b, l, 1)) << 16;
+        uint32_t halves[2];
+        for (int which = 0; which < 2; ++which) {
+            float r = half_or_single(a, in.a, l, which) + half_or_single(b, in.b, l, which);
+            if (in.mode & kSaturate) r = r > 0.0f ? (r < 1.0f ? r : 1.0f) : 0.0f;
+            halves[which] = narrow(r);
+        }
+        d[l] = halves[0] | halves[1] << 16;
     }
 }
 
 template <int Kind>
 void bind_half_arithmetic(Binder& b) {
-    const bool to_float = Kind == 0 && b.take("F32");
+    const bool to_float = Kind != 2 && b.take("F32");
     const bool ftz = b.take("FTZ"), saturate = b.take("SAT");
     b.out.destination = b.destination();
     b.out.a = b.half_pair();
@@ -139,13 +151,15 @@ void bind_half_arithmetic(Binder& b) {
     if (Kind == 2) b.out.c = b.half_pair();
     const bool from_single = b.out.a.half == 3 || b.out.b.half == 3 || b.out.c.half == 3;
     if (from_single) {
-        if (Kind != 0 || to_float || ftz || saturate) b.refuse("single-precision operand");
+        if (Kind != 0 || to_float || ftz) b.refuse("single-precision operand");
+        b.out.mode = saturate ? kSaturate : 0;
         b.handler(&run_hadd2_from_single);
         return;
     }
     if (to_float) {
-        if (ftz || saturate) b.refuse("HADD2.F32 with .FTZ or .SAT");
-        b.handler(&run_hadd2_f32);
+        if (ftz) b.refuse("HADD2.F32 or HMUL2.F32 with .FTZ");
+        b.out.mode = saturate ? kSaturate : 0;
+        b.handler(&run_half_to_single < Kind == 1 >);
         return;
     }
     b.handler(pick<HalfArithmetic, 12>(Kind * 4 + (ftz ? kFtz : 0) + (saturate ? kSaturate : 0)));
@@ -154,6 +168,10 @@ void bind_half_arithmetic(Binder& b) {
 SM70EMU_INLINE uint32_t compare_halves(Core& core, const Instruction& in, int which) {
     const uint32_t *a = core.row(in.a), *b = core.row(in.b);
     const uint32_t accepted = in.width;
+    if (in.a.half == 3 || in.b.half == 3)
+        return lanes_where([&](int l) {
+            return compare(accepted, half_or_single(a, in.a, l, which), half_or_single(b, in.b, l, which));
+        });
     const int sa = half_shift(in.a, which), sb = half_shift(in.b, which);
     return lanes_where([&](int l) { return compare(accepted, half_at(a, in.a, l, sa), half_at(b, in.b, l, sb)); });
 }
@@ -180,8 +198,8 @@ void bind_hsetp2(Binder& b) {
     b.out.mode = uint8_t(b.require({"AND", "OR", "XOR"}) | (joint ? 4 : 0));
     b.out.predicate0 = b.predicate_destination();
     b.out.predicate1 = b.predicate_destination();
-    b.out.a = packed_halves(b);
-    b.out.b = packed_halves(b);
+    b.out.a = b.half_pair();
+    b.out.b = b.half_pair();
     b.out.p0 = b.predicate_source();
     b.handler(&run_hsetp2);
 }
@@ -199,8 +217,8 @@ void bind_hset2(Binder& b) {
     b.out.width = uint8_t(take_float_comparison(b));
     b.out.mode = uint8_t(b.require({"AND", "OR", "XOR"}));
     b.out.destination = b.destination();
-    b.out.a = packed_halves(b);
-    b.out.b = packed_halves(b);
+    b.out.a = b.half_pair();
+    b.out.b = b.half_pair();
     b.out.p0 = b.predicate_source();
     b.handler(&run_hset2);
 }

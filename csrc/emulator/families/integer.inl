@@ -77,7 +77,7 @@ struct Imad {
     }
 };
 
-/// .WIDE with a carry out, in, or both.
+/// .WIDE with a carry out, in, or both. The carry is that of the unsigned sum, of a signed product too.
 template <int Signed>
 struct ImadWideCarry {
     static void run(Core& core, const Instruction& in, uint32_t exec) {
@@ -103,10 +103,7 @@ void bind_imad(Binder& b) {
     if (disguise >= 0 && (wide || high || extended)) b.refuse("unknown IMAD form");
     b.out.destination = b.destination(wide ? 2 : 1);
     const bool carry_out = wide && b.next_is(OperandKind::Predicate);
-    if (carry_out) {
-        if (!is_unsigned) b.refuse("carry out of a signed IMAD.WIDE");
-        b.out.predicate0 = b.predicate_destination();
-    }
+    if (carry_out) b.out.predicate0 = b.predicate_destination();
     const bool plain_low = !wide && !high && !extended;
     b.out.a = plain_low ? b.integer() : b.bits();
     b.out.b = plain_low ? b.integer() : b.bits();
@@ -239,7 +236,6 @@ struct Lea {
 void bind_lea(Binder& b) {
     const bool high = b.take("HI"), extended = b.take("X"), sign_extended = b.take("SX32");
     if (sign_extended && !high) b.refuse("LEA.SX32 without .HI");
-    if (extended && !high) b.refuse("LEA.X without .HI");
     b.out.destination = b.destination();
     if (b.next_is(OperandKind::Predicate)) b.out.predicate0 = b.predicate_destination();
     b.out.a = b.integer();

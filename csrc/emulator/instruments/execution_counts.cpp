@@ -64,7 +64,8 @@ class ExecutionCounts : public Instrument {
                 owner_.current_->counts[i].lanes += counts_[i].lanes;
             }
         }
-        void after(Core& core, const Instruction&, uint32_t exec) override {
+        // Before, so that an instruction that stops the launch counts too.
+        void before(Core& core, const Instruction&, uint32_t exec) override {
             Count& count = counts_[core.pc];
             ++count.warps;
             count.lanes += uint64_t(__builtin_popcount(exec));

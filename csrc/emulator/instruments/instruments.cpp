@@ -6,8 +6,8 @@
 #include "check/check.h"
 #include "execution_counts.h"
 #include "statistics.h"
-#include "trace.h"
 #include "timing/timing.h"
+#include "trace.h"
 
 namespace sm70emu {
 namespace {
@@ -19,10 +19,8 @@ struct Entry {
 
 // One line for each instrument.
 constexpr Entry kEntries[] = {
-    {"check", make_check},
-    {"execution_counts", make_execution_counts},
-    {"statistics", make_statistics},
-    {"trace", make_trace},
+    {"check", make_check},           {"execution_counts", make_execution_counts},
+    {"statistics", make_statistics}, {"trace", make_trace},
     {"timing", make_timing},
 };
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "../error.h"
@@ -54,6 +55,7 @@ struct Kernel {
     std::vector<Counts> counts;
     uint32_t registers = 0;
     uint64_t launches = 0, blocks = 0, warps = 0;
+    std::map<std::pair<uint64_t, uint32_t>, uint64_t> shapes;  // threads a block, dynamic shared bytes -> launches
 };
 
 bool is_branch(const std::string& opcode) {
@@ -101,13 +103,15 @@ void write_instruction(std::ostream& json, const Kernel& kernel, size_t i) {
 
 class Statistics : public Instrument {
  public:
-    void begin_launch(const LaunchState&, const LoadedKernel& loaded, const LaunchRequest&) override {
+    void begin_launch(const LaunchState&, const LoadedKernel& loaded, const LaunchRequest& request) override {
         Kernel& kernel = kernels_[loaded.decoded->name];
         if (kernel.counts.empty()) fill(kernel, loaded);
         if (!std::equal(kernel.texts.begin(), kernel.texts.end(), loaded.decoded->texts.begin()))
             fail("statistics: two cubins have a kernel " + loaded.decoded->name +
                  "; use a set of instruments for each");
         ++kernel.launches;
+        const uint32_t* block = request.block;
+        ++kernel.shapes[{uint64_t(block[0]) * block[1] * block[2], request.dynamic_shared_bytes}];
         current_ = &kernel;
     }
 
@@ -120,7 +124,13 @@ class Statistics : public Instrument {
         for (const auto& [name, kernel] : kernels_) {
             json << kernel_separator << quoted(name) << ": {\"registers\": " << kernel.registers
                  << ", \"launches\": " << kernel.launches << ", \"blocks\": " << kernel.blocks
-                 << ", \"warps\": " << kernel.warps << ", \"instructions\": [";
+                 << ", \"warps\": " << kernel.warps << ", \"shapes\": [";
+            const char* separator = "";
+            for (const auto& [shape, launches] : kernel.shapes) {
+                json << separator << "[" << shape.first << ", " << shape.second << ", " << launches << "]";
+                separator = ", ";
+            }
+            json << "], \"instructions\": [";
             for (size_t i = 0; i < kernel.facts.size(); ++i) {
                 if (i) json << ", ";
                 write_instruction(json, kernel, i);

@@ -24,7 +24,7 @@ using torch::stable::Tensor;
 constexpr const char* kOp = "decode";
 constexpr int64_t kMaxGroup = 16;
 constexpr int64_t kMaxRows = int64_t{1} << 20;
-constexpr int64_t kMaxTokens = int64_t{1} << 28;  // kMaxUnitsOfRow units of kMaxUnitLevels levels
+constexpr int64_t kMaxTokens = int64_t{1} << 24;  // of a row: what keeps 32 rows' workspace within 32 MiB
 
 Shape shape_of(const Tensor& q, const Tensor& key_cache, const Tensor& block_table, bool xqa, int64_t multiprocessors) {
     const int64_t tokens = std::min(block_table.size(1) * key_cache.size(1), kMaxTokens);

@@ -14,14 +14,16 @@ __device__ __forceinline__ void mma(Tile& t, unsigned a0, unsigned a1, unsigned 
         : "r"(a0), "r"(a1), "r"(b0), "r"(b1));
 }
 
-// kChains independent accumulators, each fed `links` times; 16 links of each chain an iteration.
+// kChains independent accumulators, each fed `links` times; 128 links an iteration, 8 KB of code, so that the loop costs
+// little and the code fits the first instruction cache.
 template <int kChains>
 __device__ __forceinline__ void tensor_chains(float* out, int links) {
     Tile tiles[kChains] = {};
     const unsigned a0 = threadIdx.x, a1 = threadIdx.x + 1, b0 = threadIdx.x + 2, b1 = threadIdx.x + 3;
-    for (int i = 0; i < links; i += 16) {
+#pragma unroll 1
+    for (int i = 0; i < links; i += 128 / kChains) {
 #pragma unroll
-        for (int j = 0; j < 16; ++j)
+        for (int j = 0; j < 128 / kChains; ++j)
 #pragma unroll
             for (int c = 0; c < kChains; ++c) mma(tiles[c], a0, a1, b0, b1);
     }

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "../../memory.h"
+#include "emulator/memory.h"
 
 namespace sm70emu::timing {
 

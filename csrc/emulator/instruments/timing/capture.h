@@ -6,8 +6,8 @@
 #include <set>
 #include <vector>
 
-#include "../instrument.h"
 #include "address_map.h"
+#include "emulator/instruments/instrument.h"
 #include "program.h"
 #include "trace.h"
 

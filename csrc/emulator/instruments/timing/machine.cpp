@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "../../error.h"
+#include "emulator/error.h"
 
 namespace sm70emu::timing {
 namespace {
@@ -47,10 +47,10 @@ const std::vector<Parameter>& table() {
         {"bank_conflict_cycles", &Machine::bank_conflict_cycles, 1, "cycles", "Jia: two banks, two operands each"},
         {"greedy_youngest", &Machine::greedy_youngest, 1, "1: greedy then youngest, 0: greedy then oldest", "Huerta"},
         {"instruction_cache_bytes", &Machine::instruction_cache_bytes, 12 * 1024, "bytes a sub-core (L0)", "Jia"},
-        {"instruction_fetch_cycles", &Machine::instruction_fetch_cycles, 8, "cycles a 128-byte line past L0",
-         "derived: the next level gives 64 bytes a cycle to four sub-cores, sequential code is prefetched (Huerta). Of "
-         "4, 8 "
-         "and 16 the one nearest to the attention kernel with head size 40 (docs/cycle-model.md)"},
+        {"instruction_fetch_cycles", &Machine::instruction_fetch_cycles, 16, "cycles a 128-byte line past L0",
+         "calibrated: 32 bytes a cycle for four sub-cores, a line ahead (Huerta). Of 4, 8, 12, 16 and 24 the one "
+         "nearest to "
+         "the attention kernel with head size 40 of docs/cycle-model.md; no published figure"},
 
         {"mio_queue", &Machine::mio_queue, 5, "instructions a sub-core", "Huerta"},
         {"mio_spacing", &Machine::mio_spacing, 2, "cycles between instructions that leave a sub-core's queue",
@@ -80,8 +80,8 @@ const std::vector<Parameter>& table() {
          "Jia: 375 cycles past L2 against 193, at 1380 MHz"},
         {"dram_loaded_ns", &Machine::dram_loaded_ns, 215, "ns more when the bus is always busy",
          "derived: about 500 ns under load in all"},
-        {"dram_write_cost", &Machine::dram_write_cost, 1.125, "read bytes a written byte costs",
-         "roofs: a copy runs at 800 where reads run at 850"},
+        {"dram_write_cost", &Machine::dram_write_cost, 1.1, "read bytes a written byte costs",
+         "roofs: a copy runs at 795 to 822 where reads run at 850"},
         {"store_backlog_cycles", &Machine::store_backlog_cycles, 1000, "cycles of DRAM time that stores may run ahead",
          "derived: L2 holds back writes until about an eighth of it waits"},
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "../../launch.h"
-#include "../pipes.h"
+#include "emulator/instruments/pipes.h"
+#include "emulator/launch.h"
 #include "machine.h"
 
 namespace sm70emu::timing {

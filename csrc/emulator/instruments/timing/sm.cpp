@@ -4,51 +4,15 @@
 #include <cmath>
 #include <memory>
 
-#include "warp.h"
+#include "sub_core.h"
 
 namespace sm70emu::timing {
 namespace {
 
 constexpr int kSubCores = 4;
 constexpr int kInstructionLine = 8;  // instructions of 16 bytes in a line of the instruction cache
-constexpr size_t kMaxBuckets = 480;
 // What an instruction whose lanes were all off keeps its scoreboards for.
 constexpr int64_t kSkippedCycles = 2;
-
-int64_t whole(double cycles) {
-    return int64_t(std::ceil(cycles - 1e-9));
-}
-
-/// A queue of fixed depth between a sub-core and the SM's port: in order, so it is full until its oldest entry leaves.
-class Queue {
- public:
-    explicit Queue(double depth) : leaves_(size_t(depth), 0) {}
-    int64_t has_place() const { return leaves_[next_]; }
-    /// An entry goes in at `now`, and leaves when the ones before it have left and what it needs is free.
-    int64_t pass(int64_t now, double spacing, int64_t free) {
-        last_ = std::max({now, last_ + whole(spacing), free});
-        leaves_[next_] = last_;
-        next_ = (next_ + 1) % leaves_.size();
-        return last_;
-    }
-
- private:
-    std::vector<int64_t> leaves_;
-    size_t next_ = 0;
-    int64_t last_ = -1000;
-};
-
-struct SubCore {
-    SubCore(const Machine& machine)
-        : mio(machine.mio_queue), lg(machine.mio_queue), instructions(machine.instruction_cache_bytes, 8) {}
-    std::vector<ResidentWarp*> warps;  // oldest first
-    ResidentWarp* last = nullptr;      // issued last and asked for no change
-    int64_t wake = kNever, issue_free = 0, xu_free = 0;
-    double fetch_free = 0;
-    std::array<int64_t, kPipes> pipe_free{};
-    Queue mio, lg;
-    Cache instructions;
-};
 
 class Sm {
  public:
@@ -261,15 +225,11 @@ class Sm {
         const uint32_t line = pc / kInstructionLine;
         if (line != warp.line) {
             warp.line = line;
-            CacheLine* cached = sub_core.instructions.find(line);
-            if (cached && !cached->sectors) {
-                cached->sectors = 1;
-                sub_core.fetch_free = std::max(sub_core.fetch_free, double(now_)) + machine_.instruction_fetch_cycles;
-                const int64_t fetched = whole(sub_core.fetch_free);
-                if (fetched > earliest) {
-                    stalls[size_t(Stall::NoInstruction)] += double(fetched - earliest);
-                    earliest = fetched;
-                }
+            const int64_t fetched = fetch(sub_core, line);
+            fetch(sub_core, line + 1);  // the prefetcher runs ahead of a warp
+            if (fetched > earliest) {
+                stalls[size_t(Stall::NoInstruction)] += double(fetched - earliest);
+                earliest = fetched;
             }
         }
         int64_t clear = earliest;
@@ -293,6 +253,17 @@ class Sm {
         if (clear > earliest) stalls[size_t(stall)] += double(clear - earliest);
         warp.earliest = clear;
         sub_core.wake = std::min(sub_core.wake, clear);
+    }
+
+    /// When a line of instructions is in the sub-core's cache.
+    int64_t fetch(SubCore& sub_core, uint32_t line) const {
+        CacheLine* cached = sub_core.instructions.find(line);
+        if (!cached->sectors) {
+            cached->sectors = 1;
+            sub_core.fetch_free = std::max(sub_core.fetch_free, double(now_)) + machine_.instruction_fetch_cycles;
+            cached->ready = sub_core.fetch_free;
+        }
+        return whole(cached->ready);
     }
 
     // --- execution
@@ -452,28 +423,7 @@ class Sm {
 
     // --- time
 
-    Bucket& bucket_now() {
-        Timeline& timeline = result_.timeline;
-        auto at = size_t(double(now_) / timeline.width);
-        while (at >= kMaxBuckets) {
-            // Twice as wide, half as many.
-            auto& buckets = timeline.buckets;
-            buckets.resize((buckets.size() + 1) / 2 * 2);
-            for (size_t i = 0; i < buckets.size() / 2; ++i) {
-                Bucket sum = buckets[2 * i];
-                const Bucket& other = buckets[2 * i + 1];
-                sum.issued += other.issued;
-                for (size_t p = 0; p < sum.busy.size(); ++p) sum.busy[p] += other.busy[p];
-                sum.dram_bytes += other.dram_bytes;
-                buckets[i] = sum;
-            }
-            buckets.resize(buckets.size() / 2);
-            timeline.width *= 2;
-            at = size_t(double(now_) / timeline.width);
-        }
-        if (at >= timeline.buckets.size()) timeline.buckets.resize(at + 1);
-        return timeline.buckets[at];
-    }
+    Bucket& bucket_now() { return result_.timeline.at(double(now_)); }
 
     const SmRun& run_;
     const Program& program_;
@@ -491,14 +441,6 @@ class Sm {
 };
 
 }  // namespace
-
-const char* stall_name(Stall stall) {
-    static constexpr const char* names[kStalls] = {
-        "selected",           "wait",           "long_scoreboard", "short_scoreboard", "tensor_scoreboard",
-        "math_pipe_throttle", "mio_throttle",   "lg_throttle",     "barrier",          "membar",
-        "branch_resolve",     "no_instruction", "dispatch_stall",  "not_selected"};
-    return names[int(stall)];
-}
 
 SmResult run_sm(const SmRun& run, const Program& program, const Machine& machine, const L2Reuse& reuse) {
     return Sm(run, program, machine, reuse).simulate();

@@ -42,12 +42,14 @@ struct Bucket {
     double issued = 0;                  // warp instructions
     std::array<double, kPipes> busy{};  // pipe cycles, all sub-cores; the LSU's are the port's wavefronts
     double dram_bytes = 0;
-    double warps = 0;  // resident, times cycles
 };
 
 struct Timeline {
     double width = 64;  // cycles a bucket
     std::vector<Bucket> buckets;
+
+    /// The bucket of a cycle; buckets grow twice as wide when there are too many.
+    Bucket& at(double cycle);
 };
 
 struct BlockSpan {

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "../../error.h"
-#include "../../launch.h"
+#include "emulator/error.h"
+#include "emulator/launch.h"
 #include "report.h"
 
 namespace sm70emu {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "../instrument.h"
+#include "emulator/instruments/instrument.h"
 
 namespace sm70emu {
 

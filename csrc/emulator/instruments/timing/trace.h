@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "../../machine.h"
+#include "emulator/machine.h"
 
 namespace sm70emu::timing {
 
