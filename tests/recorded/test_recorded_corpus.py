@@ -44,7 +44,9 @@ def test_gpu_emulator_and_numpy_agree(loader, source):
         program.run(case.kernel, case.grid, case.block, *emulated, outputs=case.written)
         for who, arguments in (("the emulator", emulated), ("numpy", computed(case))):
             problems = recording().problems(case.name, outputs, case.outputs(arguments), case.rules())
-            assert not problems, f"{recording().facts['device']}, {recording().facts['date']}, against {who}:\n{problems}"
+            assert not problems, (
+                f"{recording().facts['device']}, {recording().facts['date']}, against {who}:\n{problems}"
+            )
 
 
 def computed(case: Case) -> tuple[object, ...]:
