@@ -23,6 +23,7 @@ def test_small_shapes(device: torch.device, queries: int, keys: int, head_dim: i
             assert torch.equal(result.out, case.v.expand(1, 6, head_dim))
 
 
+@pytest.mark.usefixtures("unwatched")
 def test_every_length_up_to_two_tiles_and_one_more(device: torch.device) -> None:
     """One ragged batch of all lengths; as many queries as keys on both sides of a tile."""
     whole = {1, 2, 3, *off(16, 64, TILE), 2 * TILE + 1}
@@ -41,17 +42,20 @@ def test_queries_around_tiles_of_packed_rows(device: torch.device) -> None:
     check(make_case(lengths, head_dim=64, device=device))
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("head_dim,group", [(256, 6), (64, 16)])
 def test_65_queries_of_4130_keys(device: torch.device, head_dim: int, group: int) -> None:
     check(make_case((65, 4130), head_dim=head_dim, group=group, device=device))
 
 
+@pytest.mark.usefixtures("unwatched")
 def test_keys_around_folds_of_the_output(device: torch.device) -> None:
     """Folded after 32 tiles, and again; parts of a tile that several blocks share fold on their own."""
     lengths = [(3, keys) for keys in (*off(FOLD, FOLD + TILE), *off(2 * FOLD, 3 * FOLD))]
     check(make_case(lengths, head_dim=64, device=device))
 
 
+@pytest.mark.usefixtures("unwatched")
 def test_lengths_around_powers_of_two_that_overflow_16_bits(device: torch.device) -> None:
     check(make_case([(2, keys) for keys in (*off(32768), 65537)], group=4, head_dim=64, device=device))
 
