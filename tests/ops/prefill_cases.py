@@ -15,6 +15,7 @@ from sm70_kernels import emulator, reference
 from sm70_kernels.ops import prefill
 from sm70_kernels.reference import AttentionResult
 from sm70_kernels.reference.compare import compare_bitwise
+from tests.ops import marks
 
 #: Packed (query, head) rows, and keys, of a tile.
 TILE = 128
@@ -88,6 +89,7 @@ class Case:
         result = self.new_result() if into is None else into
         if workspace is None:
             workspace = planned.new_workspace().fill_(0xFF)
+        marks.undefined(workspace)
         planned.run(
             self.q, self.k, self.v, **self.ragged, softmax_scale=self.softmax_scale, causal=self.causal,
             out=result.out, lse=result.lse, workspace=workspace,

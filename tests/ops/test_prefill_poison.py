@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.ops import marks
 from tests.ops.prefill_cases import Case, Result, check, check_same_bits, make_case
 
 NAN = float("nan")
@@ -31,7 +32,13 @@ def with_gaps(case: Case, gap: int) -> Case:
             nans = torch.full((gap, *tensor.shape[1:]), NAN, dtype=tensor.dtype, device=tensor.device)
             parts[name] += [tensor[first : first + pair[1]], nans]
         first += pair[1]
-    return Case(case.q, torch.cat(parts["k"]), torch.cat(parts["v"]), lengths, case.causal)
+    spoilt = Case(case.q, torch.cat(parts["k"]), torch.cat(parts["v"]), lengths, case.causal)
+    first = 0
+    for queries, keys in lengths:
+        if queries == 0:
+            marks.tainted(spoilt.k[first : first + keys], spoilt.v[first : first + keys])
+        first += keys
+    return spoilt
 
 
 @pytest.mark.memcheck

@@ -14,7 +14,7 @@ from sm70_kernels import emulator
 from sm70_kernels.checks import Checks
 from sm70_kernels.ops import kv_cache
 from sm70_kernels.reference.compare import compare_bitwise
-from tests.ops import marks
+from tests.ops import marks, prefill_cases
 from tests.ops.decode_cases import LEAF, VARIANTS, make_case
 from tests.ops.kv_cases import canonical_nan, fill_live, make_cache, make_rows, poison, random_bytes
 
@@ -48,8 +48,18 @@ def decode_both_ways() -> list[Tensor]:
     return [tensor for variant in VARIANTS for tensor in case.run(variant)]
 
 
+def prefill_a_ragged_batch() -> list[Tensor]:
+    """Sequences of one tile and of several, one without queries; keys shared among blocks, and combined."""
+    case = prefill_cases.make_case([(30, 500), (0, 10), (1, 129)], group=3, head_dim=64, device=CPU)
+    return list(case.run())
+
+
 #: By operator module, launches on small shapes that return what must not change.
-CASES: dict[str, Callable[[], list[Tensor]]] = {"decode": decode_both_ways, "kv_cache": write_and_gather}
+CASES: dict[str, Callable[[], list[Tensor]]] = {
+    "decode": decode_both_ways,
+    "kv_cache": write_and_gather,
+    "prefill": prefill_a_ragged_batch,
+}
 
 
 def test_every_operator_has_a_case() -> None:
