@@ -10,12 +10,12 @@
 //   quad-pair has
 //            P of its own keys only: the others' come by shuffle, which costs what loading them would.
 //
-// K comes in slices of 128 keys x 32 dimensions, V in slices of 8 KB (16 keys at D 256), through a ring of four 8 KB
-// slots: one barrier a slice, each loaded two slices ahead.
+// K comes in slices of 128 keys x 32 dimensions, V in slices of 8 KB (16 keys at D 256), through two slots of shared
+// memory with one barrier a slice. A slice is loaded into registers two slices ahead, and stored one ahead.
 //
-// Shared memory at D 256: Q 64 KB + ring 32 KB. Fragment loads are LDS.128, free of bank conflicts by the swizzles
-// below. Wavefronts for 128 keys and 8 warps: Q and K 6144, P (shuffles) 1024, V 4096, storing slices 1024 = 12288, of
-// 16384 tensor cycles: the tensor cores are the bound.
+// Shared memory at D 256: Q 64 KB + slots 16 KB. Fragment loads are LDS.128, free of bank conflicts by swizzle and
+// padding. Wavefronts for 128 keys and 8 warps: Q and K 6144, P (shuffles) 1024, V 4096, storing slices 1024 = 12288,
+// of 16384 tensor cycles: the tensor cores are the bound.
 //
 // The tensor core truncates what it adds up. O is therefore taken out into an FP32 slot in global memory every
 // kFoldTiles tiles and starts again from zero.
@@ -25,6 +25,7 @@
 
 #include "device/load.cuh"
 #include "device/mma.cuh"
+#include "device/registers.cuh"
 #include "device/softmax_state.cuh"
 #include "ops/prefill/items.cuh"
 
@@ -33,10 +34,13 @@ namespace sm70::prefill {
 constexpr uint32_t kAllLanes = 0xffffffffu;
 // 4096 keys: 1024 additions of the tensor core, which lose up to 8e-5 of a sum of one sign.
 constexpr int kFoldTiles = 32;
-constexpr int kSlotUnits = 512;  // of 16 bytes, in a slot of the ring
 // Weights are rounded as P x 2^15: sums and numerators have that factor, which cancels in their quotient.
 constexpr float kWeightLog2 = 15.0f;
 constexpr float kWeightShift = 112.0f - kWeightLog2;
+// A K slice has its 16-byte units by dimension, then key; two units of padding move the next dimensions' banks.
+constexpr int kKeyUnitStride = kTileKeys + 2;
+constexpr int kSlotUnits = 4 * kKeyUnitStride;
+static_assert(kSlotUnits * 16 == kSlotBytes);
 constexpr float kNoScore = -1e30f;  // finite, so that differences of two are not NaN
 
 template <int kHeadDim_, bool kWide_>
@@ -50,82 +54,85 @@ struct Shape {
     static constexpr int kSlices = kKeySlices + kValueSlices;
     static constexpr int kValueUnits = kHeadDim / 64;  // units of V that a lane takes of a key
     static constexpr int kLoads = 2;                   // 16-byte units a thread loads of a slice, at most
-    // Slots, so many that a slice has the same slot in every tile.
-    static constexpr int kRing = kSlices % 4 == 0 ? 4 : 3;
-    static_assert(kSlices % kRing == 0);
     static constexpr int kValueLoads = kValueKeys * kUnits / kThreads;
+    static_assert(kSlices % 2 == 0, "a slice has the same slot in every tile");
 };
 
-// The same number, of which the compiler does not know that: what is computed from it is computed again, instead of
-// being kept in registers through the main loop.
-__device__ __forceinline__ int32_t forgotten(int32_t number) {
-    asm volatile("" : "+r"(number));
-    return number;
-}
+// What the main loop needs now and then: in shared memory, where it takes no registers.
+struct Range {
+    int32_t number;  // of the item
+    int32_t first_tile, last_tile;
+    int32_t masked_from;  // the first key that some row does not see
+    int32_t end;          // of the keys: what lies past it is not loaded, and zero in a slice
+};
+static_assert(sizeof(Range) <= kRangeBytes);
 
 template <typename S>
 class Attend {
  public:
     __device__ __forceinline__ Attend(const PrefillParams& p, uint4* shared)
-        : p_(p), q_(shared), ring_(shared + kTileRows * S::kUnits), warp_(threadIdx.x / 32) {}
+        : p_(p),
+          q_(shared),
+          ring_(shared + kTileRows * S::kUnits),
+          rows_(reinterpret_cast<float4*>(ring_ + 2 * kSlotUnits)),
+          range_(reinterpret_cast<Range*>(rows_ + 3 * kThreads)),
+          warp_(threadIdx.x / 32) {}
 
-    __device__ __forceinline__ void run(int32_t number) {
-        int32_t tile, last_tile, masked_from;
+    // Returns the number, which it does not keep in a register meanwhile.
+    __device__ __forceinline__ int32_t run(int32_t number) {
+        int32_t tile;
         {
             const Item item = item_of(p_, number);
             const Sequence sequence = sequence_of(p_, item.sequence);
-            if (item.first_row >= packed_rows(p_, sequence)) return;
+            if (item.first_row >= packed_rows(p_, sequence)) return number;
             const int32_t tiles = key_tiles(p_, sequence, item.first_row);
             tile = item.split ? part_start(p_, tiles, item.part) : 0;
-            last_tile = item.split ? part_start(p_, tiles, item.part + 1) : tiles;
-            // Every row of the tile sees at least what the first sees.
-            masked_from = visible_keys(p_, sequence, item.first_row);
+            const int32_t last_tile = item.split ? part_start(p_, tiles, item.part + 1) : tiles;
             __syncthreads();  // shared memory may still be read for the item before
+            if (threadIdx.x == 0) {
+                // Every row of the tile sees at least what the first sees.
+                *range_ = {number, tile, last_tile, visible_keys(p_, sequence, item.first_row),
+                           min(sequence.keys, last_tile * kTileKeys)};
+            }
             load_query(item, sequence);
-            start_source(key_source_, p_.k, item, sequence, tile, last_tile, threadIdx.x / 4, threadIdx.x % 4);
-            start_source(value_source_, p_.v, item, sequence, tile, last_tile, threadIdx.x / S::kUnits,
-                         threadIdx.x % S::kUnits);
+            key_source_ = source_of(p_.k, item, sequence, tile, threadIdx.x / 4, threadIdx.x % 4);
+            value_source_ = source_of(p_.v, item, sequence, tile, threadIdx.x / S::kUnits, threadIdx.x % S::kUnits);
         }
 #pragma unroll
         for (int row = 0; row < 4; ++row) {
             maximum_[row] = kNoScore;
             sum_[row] = 0.0f;
         }
-        clear_output();
         probe_ = 0.0f;
-        const int32_t first_tile = tile;
-
+        save_rows();
+        clear_output();
         uint4 coming[S::kLoads];
-#pragma unroll
-        for (int slice = 0; slice < 2; ++slice) {
-            begin_slice(slice, coming);
-            end_slice(slice, coming);
-        }
-        for (; tile < last_tile; ++tile) {
+        __syncthreads();  // the range is there
+        begin_slice(0, tile, coming);
+        end_slice(0, coming);
+        begin_slice(1, tile, coming);
+        for (; tile < range_->last_tile; ++tile) {
             float scores[2][4][8] = {};
 #pragma unroll
             for (int slice = 0; slice < S::kKeySlices; ++slice) {
-                __syncthreads();
-                begin_slice(slice + 2, coming);
-                add_scores(scores, slice, ring_ + slice % S::kRing * kSlotUnits);
-                end_slice(slice + 2, coming);
+                turn(slice, tile, coming);
+                add_scores(scores, slice, ring_ + slice % 2 * kSlotUnits);
             }
-            advance(key_source_, p_.k, kTileKeys);
             uint32_t weights[2][4][4];
+            load_rows();
             probe(scores);
-            if ((tile + 1) * kTileKeys > masked_from) mask(scores, number, tile * kTileKeys);
+            if ((tile + 1) * kTileKeys > range_->masked_from) mask(scores, range_->number, tile * kTileKeys);
             weigh(scores, weights);
 #pragma unroll
             for (int slice = S::kKeySlices; slice < S::kSlices; ++slice) {
-                __syncthreads();
-                begin_slice(slice + 2, coming);
-                add_values(weights, slice - S::kKeySlices, ring_ + slice % S::kRing * kSlotUnits);
-                end_slice(slice + 2, coming);
+                turn(slice, tile, coming);
+                add_values(weights, slice - S::kKeySlices, ring_ + slice % 2 * kSlotUnits);
             }
-            const int32_t done = tile - first_tile + 1;
-            if (done % kFoldTiles == 0 && tile + 1 < last_tile) fold(number, done > kFoldTiles);
+            const int32_t done = tile - range_->first_tile + 1;
+            if (done % kFoldTiles == 0 && tile + 1 < range_->last_tile) fold(range_->number, done > kFoldTiles);
         }
-        finish(number, last_tile - first_tile > kFoldTiles);
+        finish(range_->number, range_->last_tile - range_->first_tile > kFoldTiles);
+        return range_->number;
     }
 
  private:
@@ -139,7 +146,7 @@ class Attend {
     // Unit of a K slice: 8 of its 32 dimensions, of a key. Readers are 4 neighbouring keys of two neighbouring
     // quad-pairs, which are 8 keys apart; writers are two neighbouring keys with all four units.
     __device__ __forceinline__ static uint32_t key_unit(uint32_t key, uint32_t unit) {
-        return unit * kTileKeys + (key ^ (key >> 3 & 1) << 2 ^ unit << 1);
+        return unit * kKeyUnitStride + (key ^ (key >> 3 & 1) << 2);
     }
 
     // Unit of a V slice: 8 dimensions of a key. Readers are 4 neighbouring keys of two neighbouring quad-pairs, which
@@ -150,25 +157,12 @@ class Attend {
 
     // --- global memory
 
-    // Where a thread's first unit of the next slice is, and how many keys there are from its key on: no more if not
-    // positive. What lies past the last key is not loaded; the slice has zeros there.
-    struct Source {
-        const uint16_t* address;
-        int32_t left;
-    };
-
-    __device__ __forceinline__ void start_source(Source& source, const TokenTensor& tensor, const Item& item,
-                                                 const Sequence& sequence, int32_t tile, int32_t last_tile,
-                                                 uint32_t key, uint32_t unit) const {
-        const int32_t first = tile * kTileKeys + static_cast<int32_t>(key);
-        source.address = tensor.data + (sequence.first_key + static_cast<int64_t>(first)) * tensor.token_stride +
-                         item.head * tensor.head_stride + 8 * unit;
-        source.left = min(sequence.keys, last_tile * kTileKeys) - first;
-    }
-
-    __device__ __forceinline__ void advance(Source& source, const TokenTensor& tensor, int32_t keys) const {
-        source.address += keys * tensor.token_stride;
-        source.left -= keys;
+    // Where a thread's first unit of the next slice is.
+    __device__ __forceinline__ static const uint16_t* source_of(const TokenTensor& tensor, const Item& item,
+                                                                const Sequence& sequence, int32_t tile, uint32_t key,
+                                                                uint32_t unit) {
+        const int64_t token = sequence.first_key + static_cast<int64_t>(tile) * kTileKeys + key;
+        return tensor.data + token * tensor.token_stride + item.head * tensor.head_stride + 8 * unit;
     }
 
     __device__ __forceinline__ static uint4 load_unit(const uint16_t* address, bool live) {
@@ -179,28 +173,47 @@ class Attend {
         return slice < S::kKeySlices || slice >= S::kSlices;  // the latter: of the next tile
     }
 
+    // Between slices: all warps are done with the slice before this one, so its slot takes the next slice, which has
+    // arrived in registers; loading the one after that starts.
+    __device__ __forceinline__ void turn(int slice, int32_t tile, uint4 (&coming)[S::kLoads]) {
+        __syncthreads();
+        end_slice(slice + 1, coming);
+        if (slice + 2 == S::kSlices) {
+            const float2 source = *reinterpret_cast<const float2*>(&rows_[threadIdx.x + 2 * kThreads]);
+            key_source_ = reinterpret_cast<const uint16_t*>(static_cast<uint64_t>(__float_as_uint(source.y)) << 32 |
+                                                            __float_as_uint(source.x)) +
+                          kTileKeys * p_.k.token_stride;
+        }
+        begin_slice(slice + 2, tile, coming);
+    }
+
     // Starts loading a slice. Slices of V must be begun one after the other.
-    __device__ __forceinline__ void begin_slice(int slice, uint4 (&coming)[S::kLoads]) {
+    __device__ __forceinline__ void begin_slice(int slice, int32_t tile, uint4 (&coming)[S::kLoads]) {
         if (is_key_slice(slice)) {
-            const uint16_t* address = key_source_.address + 32 * (slice % S::kSlices);
-            coming[0] = load_unit(address, key_source_.left > 0);
-            coming[1] = load_unit(address + 64 * p_.k.token_stride, key_source_.left > 64);
+            const int32_t key =
+                (tile + slice / S::kSlices) * kTileKeys + static_cast<int32_t>(forgotten(threadIdx.x) / 4);
+            const uint16_t* address = key_source_ + 32 * (slice % S::kSlices);
+            coming[0] = load_unit(address, key < range_->end);
+            coming[1] = load_unit(address + 64 * p_.k.token_stride, key + 64 < range_->end);
         } else {
+            const int32_t key = tile * kTileKeys + (slice - S::kKeySlices) * S::kValueKeys +
+                                static_cast<int32_t>(forgotten(threadIdx.x) / S::kUnits);
 #pragma unroll
             for (int i = 0; i < S::kValueLoads; ++i) {
                 constexpr int kKeysApart = kThreads / S::kUnits;
-                coming[i] = load_unit(value_source_.address + kKeysApart * i * p_.v.token_stride,
-                                      value_source_.left > kKeysApart * i);
+                coming[i] =
+                    load_unit(value_source_ + kKeysApart * i * p_.v.token_stride, key + kKeysApart * i < range_->end);
             }
-            advance(value_source_, p_.v, S::kValueKeys);
+            value_source_ += S::kValueKeys * p_.v.token_stride;
         }
     }
 
     __device__ __forceinline__ void end_slice(int slice, const uint4 (&coming)[S::kLoads]) const {
-        uint4* slot = ring_ + slice % S::kRing * kSlotUnits;
+        uint4* slot = ring_ + slice % 2 * kSlotUnits;
         if (is_key_slice(slice)) {
+            const uint32_t thread = forgotten(threadIdx.x);
 #pragma unroll
-            for (int i = 0; i < 2; ++i) slot[key_unit(threadIdx.x / 4 + 64 * i, threadIdx.x % 4)] = coming[i];
+            for (int i = 0; i < 2; ++i) slot[key_unit(thread / 4 + 64 * i, thread % 4)] = coming[i];
         } else {
 #pragma unroll
             for (int i = 0; i < S::kValueLoads; ++i) {
@@ -214,7 +227,7 @@ class Attend {
     __device__ __forceinline__ void load_query(const Item& item, const Sequence& sequence) const {
         auto* target = reinterpret_cast<uint16_t*>(q_);
 #pragma unroll 4
-        for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kTileRows * S::kHeadDim; i += kThreads) {
+        for (int32_t i = static_cast<int32_t>(forgotten(threadIdx.x)); i < kTileRows * S::kHeadDim; i += kThreads) {
             const int32_t row = i / S::kHeadDim, dimension = i % S::kHeadDim, packed = item.first_row + row;
             uint16_t value = 0;
             if (packed < packed_rows(p_, sequence)) {
@@ -338,6 +351,7 @@ class Attend {
                 }
             }
         }
+        save_rows();
     }
 
     // Weight of a score in a row of this maximum; both are as the products gave them, without the softmax scale.
@@ -368,7 +382,7 @@ class Attend {
     }
 
     __device__ __forceinline__ void mask(float (&scores)[2][4][8], int32_t number, int32_t first_key) const {
-        const Item item = item_of(p_, forgotten(number));
+        const Item item = item_of(p_, number);
         const Sequence sequence = sequence_of(p_, item.sequence);
 #pragma unroll
         for (int row = 0; row < 4; ++row) {
@@ -400,6 +414,30 @@ class Attend {
                 for (int i = 0; i < 8; ++i) output_[m][n][i] *= correction[2 * m + (i & 2) / 2];
             }
         }
+    }
+
+    // --- rows: between tiles their state is in shared memory, thread by thread, where it takes no registers
+
+    __device__ __forceinline__ void save_rows() {
+        rows_[threadIdx.x] = make_float4(maximum_[0], maximum_[1], maximum_[2], maximum_[3]);
+        rows_[threadIdx.x + kThreads] = make_float4(sum_[0], sum_[1], sum_[2], sum_[3]);
+        const auto source = reinterpret_cast<uint64_t>(key_source_);
+        rows_[threadIdx.x + 2 * kThreads] =
+            make_float4(__uint_as_float(static_cast<uint32_t>(source)),
+                        __uint_as_float(static_cast<uint32_t>(source >> 32)), probe_, 0.0f);
+    }
+
+    __device__ __forceinline__ void load_rows() {
+        const float4 maximum = rows_[threadIdx.x], sum = rows_[threadIdx.x + kThreads];
+        maximum_[0] = maximum.x;
+        maximum_[1] = maximum.y;
+        maximum_[2] = maximum.z;
+        maximum_[3] = maximum.w;
+        sum_[0] = sum.x;
+        sum_[1] = sum.y;
+        sum_[2] = sum.z;
+        sum_[3] = sum.w;
+        probe_ = rows_[threadIdx.x + 2 * kThreads].z;
     }
 
     // --- output
@@ -483,14 +521,16 @@ class Attend {
     }
 
     __device__ __forceinline__ void fold(int32_t number, bool again) {
-        const int32_t slot = item_of(p_, forgotten(number)).slot;
+        load_rows();
+        const int32_t slot = item_of(p_, number).slot;
         if (again) add_folded(slot);
         store_slot(slot);
         clear_output();
     }
 
     __device__ __forceinline__ void finish(int32_t number, bool folded) {
-        const Item item = item_of(p_, forgotten(number));
+        load_rows();
+        const Item item = item_of(p_, number);
         if (folded) add_folded(item.slot);
 #pragma unroll
         for (int distance = 1; distance < 32; distance *= 2) probe_ += __shfl_xor_sync(kAllLanes, probe_, distance);
@@ -543,9 +583,11 @@ class Attend {
     const PrefillParams& p_;
     uint4* q_;
     uint4* ring_;
+    float4* rows_;
+    Range* range_;
     const Lane lane_;
     const uint32_t warp_;
-    Source key_source_, value_source_;
+    const uint16_t *key_source_, *value_source_;
     float output_[2][2 * S::kValueUnits][8];
     float maximum_[4], sum_[4];  // of rows row_in_tile(0..3); of unscaled scores; of the lane's own keys until the end
     float probe_;                // 0, or NaN once a score was not finite
@@ -585,10 +627,8 @@ template <int kHeadDim, bool kWide>
 __device__ __forceinline__ void attend(const PrefillParams& p) {
     extern __shared__ uint4 dynamic_shared[];
     Attend<Shape<kHeadDim, kWide>> block(p, dynamic_shared);
-    for (int32_t number = static_cast<int32_t>(blockIdx.x); number < item_count(p);
-         number += static_cast<int32_t>(gridDim.x)) {
-        block.run(number);
-    }
+    int32_t number = static_cast<int32_t>(blockIdx.x);
+    while (number < item_count(p)) number = block.run(number) + static_cast<int32_t>(gridDim.x);
 }
 
 // A block for each tile that several shared.

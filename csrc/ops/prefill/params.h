@@ -47,9 +47,15 @@ SM70_HOST_DEVICE constexpr int64_t slot_floats(int64_t head_dim) {
     return kTileRows * (head_dim + 2);
 }
 
-// Q, and a ring of four slices of K or V.
+// A slot holds a slice of K, 128 keys x 32 dimensions with padding, or of V.
+constexpr int32_t kSlotBytes = (kTileKeys + 2) * 64;
+
+constexpr int32_t kRangeBytes = 32;
+constexpr int32_t kRowBytes = 3 * kThreads * 16;
+
+// Q, two slots, the state of the rows, and what a block works on.
 SM70_HOST_DEVICE constexpr int64_t shared_bytes(int64_t head_dim) {
-    return kTileRows * head_dim * 2 + 4 * 8192;
+    return kTileRows * head_dim * 2 + 2 * kSlotBytes + kRowBytes + kRangeBytes;
 }
 
 }  // namespace sm70::prefill
