@@ -133,6 +133,22 @@ def test_blocks_of_different_length_are_balanced(compiled):
     assert cycles(run(16)) == pytest.approx(cycles(every), rel=0.15)
 
 
+def test_an_sm_with_more_work_gets_more_of_the_memory(compiled):
+    """One wave of blocks, every second SM with two blocks: the rest of the bandwidth is theirs when the others end."""
+    source = aligned(120 << 16, np.uint8)
+    out = np.zeros(120 * 256, np.uint32)
+    program = compiled("timing_units")
+
+    def run(blocks: int, **options):
+        count = np.int32((1 << 16) // 16 // 256)
+        arguments = (source, out, count)
+        return timed(program, "read_own", blocks, 256, *arguments, outputs=(1,), whole_blocks=blocks, **options)
+
+    uneven, even = run(120), run(80)
+    assert uneven.kernels[0].details["sharing"] == pytest.approx(60)
+    assert uneven.dram_gbps == pytest.approx(even.dram_gbps, rel=0.15)
+
+
 def test_warps_wait_at_barriers(compiled):
     program, out = compiled("timing_units"), aligned(1024, np.float32)
     result = timed(program, "barriers", 1, 1024, out, np.int32(100), outputs=(0,))
