@@ -1,6 +1,6 @@
 """Records on a GPU what tests/recorded compares the emulator with: outputs of the same PTX that the sm_70 cubin is of.
 
-On the machine that builds, compile the PTX of the kernels of tests/emulator and of the random programs:
+On the machine that builds, compile the PTX of the kernels of tests/emulator, of the random programs and the corpus:
 
     python scripts/record_on_gpu.py prepare build/recorded_ptx
 
@@ -33,7 +33,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.recorded import kernel_cases, random_program_cases, recording  # noqa: E402 - found through the line above
+from tests.recorded import corpus_cases, kernel_cases, random_program_cases, recording  # noqa: E402 - found through the line above
 from tests.recorded.inputs import canonical, digest  # noqa: E402
 from tests.recorded.ptx_text import kernel_hashes  # noqa: E402
 
@@ -142,6 +142,7 @@ Recorder = tuple[Callable[[str], dict[str, Any]], Callable[[], None]]
 LAUNCHES: dict[str, tuple[Callable[[], dict[str, kernel_cases.Case]], list[str]]] = {
     "kernels": (kernel_cases.all_cases, list(kernel_cases.SOURCES)),
     "random_programs": (random_program_cases.all_cases, list(random_program_cases.units())),
+    "corpus": (corpus_cases.all_cases, corpus_cases.SOURCES),
 }
 
 
@@ -288,16 +289,18 @@ def record(ptx_folder: Path, out: Path, raw: Path | None, groups: list[str]) -> 
 
 
 def prepare(folder: Path) -> int:
-    """Compile the PTX of the kernels of tests/emulator and of the random programs."""
+    """Compile the PTX of the kernels of tests/emulator, of the random programs and of the corpus."""
     from sm70_kernels.build.ptx import relocate
+    from tests.corpus import runs
     from tests.emulator import toolchain
     from tests.random_programs import cuda
 
     folder.mkdir(parents=True, exist_ok=True)
     sources = {name: (toolchain.KERNELS / f"{name}.cu").read_text() for name in kernel_cases.SOURCES}
     sources |= {name: cuda.source(programs) for name, programs in random_program_cases.units().items()}
-    for name, source in sources.items():
-        ptx = toolchain.to_ptx(source).decode()
+    texts = {name: toolchain.to_ptx(source).decode() for name, source in sources.items()}
+    texts |= {name: runs.ptx(name).decode() for name in corpus_cases.SOURCES}
+    for name, ptx in texts.items():
         include = toolchain._package("nvidia") / "cuda_runtime" / "include"
         (folder / f"{name}.ptx").write_text(relocate(ptx, {str(include): "cuda", str(Path.cwd()): ""}))
     return 0

@@ -26,8 +26,8 @@ __device__ __forceinline__ int32_t units_of(int32_t length, int32_t level) {
     return (leaves_of(length) + (1 << level) - 1) >> level;
 }
 
-// The level of this launch. All threads of the block call it; `totals` is shared memory for kMaxUnitLevels integers.
-__device__ __forceinline__ int32_t choose_level(const KeySplit& p, int32_t* totals) {
+// Units of all rows at every level, to shared memory. All threads of the block call it.
+__device__ __forceinline__ void count_units(const KeySplit& p, int32_t (&totals)[kMaxUnitLevels]) {
     if (threadIdx.x < kMaxUnitLevels) totals[threadIdx.x] = 0;
     __syncthreads();
     for (int32_t row = static_cast<int32_t>(threadIdx.x); row < p.rows; row += static_cast<int32_t>(blockDim.x)) {
@@ -39,6 +39,10 @@ __device__ __forceinline__ int32_t choose_level(const KeySplit& p, int32_t* tota
         }
     }
     __syncthreads();
+}
+
+// The level of this launch, from those counts.
+__device__ __forceinline__ int32_t chosen_level(const KeySplit& p, const int32_t (&totals)[kMaxUnitLevels]) {
     int32_t level = 0;
     while (level < p.max_level && totals[level] > p.target) ++level;
     return level;
@@ -54,22 +58,21 @@ struct Unit {
 // Walks through the units of all rows in order: rows, heads, units of a row. Every warp walks alike.
 class UnitCursor {
  public:
-    __device__ __forceinline__ UnitCursor(const KeySplit& p, int32_t level) : p_(p), level_(level) { load_window(); }
-
     // Unit number `unit`, which must not be below an earlier one; false if there are no more.
-    __device__ __forceinline__ bool seek(int32_t unit, Unit& found) {
-        while (unit >= before_ + __shfl_sync(kAll, inclusive_, 31)) {
-            before_ += __shfl_sync(kAll, inclusive_, 31);
-            window_ += 32;
-            if (window_ >= p_.rows) return false;
-            load_window();
+    __device__ __forceinline__ bool seek(const KeySplit& p, int32_t level, int32_t unit, Unit& found) {
+        Window window = load_window(p, level);
+        while (unit >= before_ + __shfl_sync(kAll, window.inclusive, 31)) {
+            before_ += __shfl_sync(kAll, window.inclusive, 31);
+            first_ += 32;
+            if (first_ >= p.rows) return false;
+            window = load_window(p, level);
         }
         const int32_t in_window = unit - before_;
-        const int lane = __ffs(static_cast<int>(__ballot_sync(kAll, in_window < inclusive_))) - 1;
-        const int32_t in_row = in_window - __shfl_sync(kAll, inclusive_ - units_ * p_.kv_heads, lane);
-        found.row = window_ + lane;
-        found.length = __shfl_sync(kAll, length_, lane);
-        found.count = __shfl_sync(kAll, units_, lane);
+        const int lane = __ffs(static_cast<int>(__ballot_sync(kAll, in_window < window.inclusive))) - 1;
+        const int32_t in_row = in_window - __shfl_sync(kAll, window.inclusive - window.units * p.kv_heads, lane);
+        found.row = first_ + lane;
+        found.length = __shfl_sync(kAll, window.length, lane);
+        found.count = __shfl_sync(kAll, window.units, lane);
         found.head = in_row / found.count;
         found.index = in_row - found.head * found.count;
         return true;
@@ -78,23 +81,28 @@ class UnitCursor {
  private:
     static constexpr uint32_t kAll = 0xffffffffu;
 
-    __device__ __forceinline__ void load_window() {
+    // 32 rows, one to a lane. They are read again for every unit: registers are scarcer than this little time.
+    struct Window {
+        int32_t length, units;
+        int32_t inclusive;  // units of the rows up to the lane's, over all heads
+    };
+
+    __device__ __forceinline__ Window load_window(const KeySplit& p, int32_t level) const {
         const int32_t lane = static_cast<int32_t>(threadIdx.x & 31);
-        length_ = window_ + lane < p_.rows ? row_length(p_, window_ + lane) : 0;
-        units_ = units_of(length_, level_);
-        inclusive_ = units_ * p_.kv_heads;
+        Window window{};
+        if (first_ + lane < p.rows) window.length = row_length(p, first_ + lane);
+        window.units = units_of(window.length, level);
+        window.inclusive = window.units * p.kv_heads;
 #pragma unroll
         for (int distance = 1; distance < 32; distance *= 2) {
-            const int32_t other = __shfl_up_sync(kAll, inclusive_, static_cast<unsigned>(distance));
-            if (lane >= distance) inclusive_ += other;
+            const int32_t other = __shfl_up_sync(kAll, window.inclusive, static_cast<unsigned>(distance));
+            if (lane >= distance) window.inclusive += other;
         }
+        return window;
     }
 
-    const KeySplit& p_;
-    int32_t level_;
-    int32_t window_ = 0;  // first row of the 32 that the lanes hold
+    int32_t first_ = 0;   // row of the window
     int32_t before_ = 0;  // units of the rows before it
-    int32_t length_, units_, inclusive_;
 };
 
 }  // namespace sm70

@@ -16,9 +16,9 @@ struct TilePlace {
     int64_t token;  // in the page
 };
 
-__device__ __forceinline__ TilePlace tile_place(const PagedKv& kv, const int32_t* block_table_row, uint32_t tile) {
+__device__ __forceinline__ TilePlace tile_place(const PagedKv& kv, int32_t request, uint32_t tile) {
     const uint32_t block = kv.tiles_per_page.divide(tile);
-    const int32_t page = block_table_row[block];
+    const int32_t page = kv.block_table[request * kv.block_table_stride + block];
     if (page < 0 || page >= kv.pages) __trap();
     return {page, kv.tiles_per_page.remainder(tile, block) * kTileTokens};
 }

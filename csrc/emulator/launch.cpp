@@ -15,7 +15,6 @@
 #include "error.h"
 #include "instruments/instruments.h"
 #include "interpreter.h"
-#include "source_text.h"
 
 namespace sm70emu {
 namespace {
@@ -215,7 +214,7 @@ class Worker {
                  std::to_string(block_.id[2]) + ")";
         if (!deadlocked_) where += ", warp " + std::to_string(core_.warp->index);
         if (core_.fault_lane >= 0 && !deadlocked_) where += ", lane " + std::to_string(core_.fault_lane);
-        const std::string source = deadlocked_ ? "" : source_text(kernel, core_.pc);
+        const std::string source = deadlocked_ ? "" : kernel.sources[core_.pc].text();
         if (!source.empty()) where += ", " + source;
         return where + "]";
     }

@@ -67,7 +67,7 @@ def _dominators(order: list[int], predecessors: dict[int, list[int]]) -> dict[in
 def _loops_from(successors: Sequence[Sequence[int]], entry: int) -> dict[int, set[int]]:
     """Header -> body, of the function that starts at ``entry``."""
     order = _order(successors, entry)
-    reached = set(order)
+    position = {node: index for index, node in enumerate(order)}
     predecessors: dict[int, list[int]] = {node: [] for node in order}
     for node in order:
         for successor in successors[node]:
@@ -82,7 +82,8 @@ def _loops_from(successors: Sequence[Sequence[int]], entry: int) -> dict[int, se
     loops: dict[int, set[int]] = {}
     for node in order:
         for header in successors[node]:
-            if header not in reached or not dominates(header, node):
+            # Only an edge backwards in this order can close a loop.
+            if position[header] > position[node] or not dominates(header, node):
                 continue
             body = loops.setdefault(header, {header})
             waiting = [node]

@@ -16,8 +16,9 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, ParamSpec, cast
 
 import torch
 from torch import Tensor
@@ -29,6 +30,8 @@ from sm70_kernels._arguments import format_name, require_tensors, split_scale
 CAPABILITY_REVISION = 1
 
 library = _native.load("decode", CAPABILITY_REVISION)
+
+P = ParamSpec("P")
 
 HEAD_DIMS = (64, 128, 256)
 MAX_GROUP = 16
@@ -42,7 +45,13 @@ def _ask_operator(*shape_and_multiprocessors: int) -> int:
     return library.call_int64("sm70_decode_workspace_bytes", *shape_and_multiprocessors)
 
 
-@torch.compiler.assume_constant_result  # torch.compile can't trace ctypes
+def _called_while_tracing(function: Callable[P, int]) -> Callable[P, int]:
+    """torch.compile takes the result for a constant: it can't trace ctypes."""
+    mark: Any = torch.compiler.assume_constant_result  # untyped
+    return cast(Callable[P, int], mark(function))
+
+
+@_called_while_tracing
 def _workspace_bytes(
     rows: int, query_heads: int, kv_heads: int, head_dim: int, max_tokens: int, multiprocessors: int, variant: str
 ) -> int:
@@ -50,7 +59,7 @@ def _workspace_bytes(
     return _ask_operator(rows, query_heads, kv_heads, head_dim, max_tokens, multiprocessors, variant == "xqa")
 
 
-@torch.compiler.assume_constant_result
+@_called_while_tracing
 def _multiprocessors(device_type: str, index: int | None) -> int:
     """SMs of a CUDA device, or of the emulated V100."""
     if device_type == "cpu":

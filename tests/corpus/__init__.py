@@ -1,1 +1,1 @@
-"""The conformance corpus: own kernels for every opcode form of the shipped cubins, with independently computed results."""
+"""The conformance corpus: own kernels for every opcode form of the shipped cubins, and what they compute."""

@@ -1,7 +1,7 @@
 """Which opcode forms the shipped cubins have, and which conformance tests execute each of them.
 
-What counts is execution, by a lane, in a launch whose results are compared with independently computed or recorded ones:
-the corpus, the random programs that are always tried, and the recorded kernels. An instruction under `@!PT` is a
+What counts is execution, by a lane, in a launch whose results are compared with independently computed or recorded
+ones: the corpus, the random programs that are always tried, and the recorded kernels. An instruction under `@!PT` is a
 placeholder that nothing ever executes, and no form.
 """
 
@@ -16,8 +16,8 @@ from typing import Any
 
 from sm70_kernels.build import settings
 from sm70_kernels.instruments import Instruments
-from tests.corpus import kernels, lines, runs
-from tests.corpus.forms import form
+from tests.corpus import kernels, runs
+from tests.corpus.forms import form, instructions
 from tests.emulator import toolchain
 from tests.random_programs import generate, harness, one_each
 from tests.recorded import kernel_cases
@@ -39,11 +39,10 @@ def shipped(folder: Path) -> dict[str, Counter[Occurrence]]:
     found: dict[str, Counter[Occurrence]] = defaultdict(Counter)
     for operator in settings.operators():
         cubin = importlib.import_module(f"sm70_kernels.ops.{operator}").library.cubin()
-        module = toolchain.Program.load(cubin, toolchain.listing_of(cubin, folder, operator)).module
-        for kernel in module.kernels():
-            for instruction in module.instructions(kernel):
-                if not instruction["text"].startswith("@!PT "):
-                    found[form(instruction["text"])][Occurrence(operator, kernel)] += 1
+        for kernel, texts in instructions(toolchain.listing_of(cubin, folder, operator)).items():
+            for text in texts:
+                if not text.startswith("@!PT "):
+                    found[form(text)][Occurrence(operator, kernel)] += 1
     return found
 
 
@@ -69,7 +68,7 @@ def conformance_runs(folder: Path) -> Iterator[tuple[str, Callable[[int], object
         test = f"test_emulator_computes_what_numpy_says[{start}]"
         programs[test] = [generate.program(seed) for seed in range(start, start + 12)]
     for test, unit in programs.items():
-        compiled = harness.compile_unit(unit, folder)
+        compiled = harness.compile_unit(unit)
         for program in unit:
             yield f"random_programs/test_random_programs.py::{test}", _with(harness.emulate, compiled.loaded, program)
     built: dict[str, toolchain.Program] = {}
@@ -101,7 +100,9 @@ def tests_by_form(folder: Path) -> dict[str, set[str]]:
     return found
 
 
-def report(forms: dict[str, Counter[Occurrence]], tests: dict[str, set[str]], operator_tests: dict[str, set[str]]) -> str:
+def report(
+    forms: dict[str, Counter[Occurrence]], tests: dict[str, set[str]], operator_tests: dict[str, set[str]]
+) -> str:
     """Markdown: every shipped form, where it is, and the tests that execute it."""
     uncovered = sorted(name for name in forms if not tests.get(name))
     text = [
@@ -113,7 +114,9 @@ def report(forms: dict[str, Counter[Occurrence]], tests: dict[str, set[str]], op
         text += ["Executed by no conformance test:", ""]
         for name in uncovered:
             others = sorted(operator_tests.get(name, ()))
-            text.append(f"- `{name}`: " + (f"only by {len(others)} operator tests, as {others[0]}" if others else "by none"))
+            text.append(
+                f"- `{name}`: " + (f"only by {len(others)} operator tests, as {others[0]}" if others else "by none")
+            )
         text.append("")
     text += ["| form | operators | instructions | conformance tests |", "| --- | --- | --- | --- |"]
     for name in sorted(forms):
@@ -121,8 +124,7 @@ def report(forms: dict[str, Counter[Occurrence]], tests: dict[str, set[str]], op
         found = sorted(tests.get(name, ()))
         more = f" and {len(found) - 2} more" if len(found) > 2 else ""
         shown = name.replace("|", "\\|")
-        text.append(f"| `{shown}` | {operators} | {sum(forms[name].values())} | {', '.join(found[:2]) or '**none**'}{more} |")
+        text.append(
+            f"| `{shown}` | {operators} | {sum(forms[name].values())} | {', '.join(found[:2]) or '**none**'}{more} |"
+        )
     return "\n".join([*text, ""])
-
-
-__all__ = ["Occurrence", "conformance_runs", "executed", "lines", "report", "shipped", "tests_by_form"]

@@ -7,22 +7,22 @@ A form is the opcode, all its modifiers, and for each operand
 - what precedes it: ``-``, ``~``, ``!``, ``|...|``;
 - what follows it: ``.H0_H0``, ``.F32``, ``.B1``, ``.X4``, ``.U32``...
 
-Which register, the value of an immediate (tables of LOP3 and PLOP3 and selectors of PRMT among them), a displacement and
-the guard are no part of it: they are data to the code that executes it. RZ is a register, PT is not a P, because PT
+Which register, the value of an immediate (tables of LOP3 and PLOP3 and selectors of PRMT among them), a displacement
+and the guard are no part of it: they are data to the code that executes it. RZ is a register, PT is not a P, because PT
 chooses, in FMNMX for one, what the instruction does.
 """
 
 from __future__ import annotations
 
+import functools
 import re
-from collections import Counter
-from collections.abc import Iterable
 
 _REMARK = re.compile(r"\(\*.*?\*\)")
 _GUARD = re.compile(r"^@!?P[0-6T]\s+")
 _NUMBER = re.compile(r"^[-+]?(0x[0-9a-f]+|[0-9.]+(e[-+]?[0-9]+)?|INF|QNAN|SNAN)$")
 
 
+@functools.cache
 def form(text: str) -> str:
     """The form of an instruction as nvdisasm prints it."""
     text = _GUARD.sub("", _REMARK.sub("", text).strip().rstrip(";").strip())
@@ -61,6 +61,13 @@ def _address(text: str) -> str:
     return "+".join(registers) or "I"
 
 
-def forms_of(texts: Iterable[str]) -> Counter[str]:
-    """How often each form occurs."""
-    return Counter(map(form, texts))
+def sections(listing: str) -> dict[str, str]:
+    """The parts of a listing that belong to each kernel."""
+    found = re.split(r"^//-+ \.text\.(\w+) +-+$", listing, flags=re.MULTILINE)
+    return dict(zip(found[1::2], found[2::2], strict=True))
+
+
+def instructions(listing: str) -> dict[str, list[str]]:
+    """The text of each kernel's instructions."""
+    line = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;?\s*/\* 0x", re.MULTILINE)
+    return {kernel: line.findall(text) for kernel, text in sections(listing).items()}

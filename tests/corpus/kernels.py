@@ -86,7 +86,8 @@ def read_only_loads(inputs: Source) -> Launch:
     words = inputs.bits(512, np.uint32)
     t = np.arange(128)
     expected = [
-        words[4 * t] + 3 * words[4 * t + 3] ^ 5 * words[4 * t + 1] ^ 7 * words[4 * t + 2], words[4 * t + 2] ^ words[4 * t + 3], words.view(np.uint16)[5 * t],
+        words[4 * t] + 3 * words[4 * t + 3] ^ 5 * words[4 * t + 1] ^ 7 * words[4 * t + 2],
+        words[4 * t + 2] ^ words[4 * t + 3], words.view(np.uint16)[5 * t],
         words.view(np.int16)[5 * t].astype(np.int32).view(np.uint32), words.view(np.uint8)[3 * t],
         words.view(np.int8)[3 * t].astype(np.int32).view(np.uint32), words[t],
     ]  # fmt: skip

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
-from tests.corpus.lines import Lines, Values
+from tests.corpus.lines import INTEGER, WIDE, A, B, C, F, K, L, Lines, Q, Take, V, W, X, Y, after, number
 from tests.random_programs.exact import flush
 from tests.random_programs.integer_operations import signed
 
@@ -20,135 +20,138 @@ RELATIONS: dict[str, Compare] = {
 
 
 def unordered(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """One of them is no number."""
     return np.isnan(x) | np.isnan(y)
 
 
-def float_relations() -> dict[str, Compare]:
-    """Those of floats: `ne` asks for numbers, `neu` does not."""
-    found: dict[str, Compare] = {}
-    for name, compare in RELATIONS.items():
-        found[name] = lambda x, y, f=compare: f(x, y) & ~unordered(x, y)  # type: ignore[misc]
-        found[name + "u"] = lambda x, y, f=compare: f(x, y) | unordered(x, y)  # type: ignore[misc]
-    return found | {"num": lambda x, y: ~unordered(x, y), "nan": unordered}
+def both_numbers(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return ~unordered(x, y)
 
 
-#: How a comparison is joined with a predicate: PTX, and what it gives.
-JOINTS: list[tuple[str, str, Callable[[np.ndarray, Values], np.ndarray]]] = [
-    ("", "", lambda r, v: r),
-    *(
-        (f".{name}", f", {sign}{{q}}", lambda r, v, f=function, s=sign: f(r, ~v.q if s else v.q))
-        for name, function in (("and", np.logical_and), ("or", np.logical_or), ("xor", np.logical_xor))
-        for sign in ("", "!")
-    ),
-]
+def ordered_only(compare: Compare) -> Compare:
+    return lambda x, y: compare(x, y) & ~unordered(x, y)
 
+
+def or_unordered(compare: Compare) -> Compare:
+    return lambda x, y: compare(x, y) | unordered(x, y)
+
+
+FLOAT_RELATIONS: dict[str, Compare] = {
+    **{name: ordered_only(compare) for name, compare in RELATIONS.items()},
+    **{name + "u": or_unordered(compare) for name, compare in RELATIONS.items()},
+    "num": both_numbers, "nan": unordered,
+}  # fmt: skip
+
+Join = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+def _with_inverse(join: Join) -> Join:
+    return lambda r, q: join(r, ~q)
+
+
+#: How a comparison is joined with the predicate q: modifier and operand in PTX, and what it gives.
+JOINTS: list[tuple[str, str, Join]] = [("", "", lambda r, q: r)]
+for _name, _join in (("and", operator.and_), ("or", operator.or_), ("xor", operator.xor)):
+    JOINTS += [(f".{_name}", ", {q}", _join), (f".{_name}", ", !{q}", _with_inverse(_join))]
+
+Use = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 #: How the result is used, and what it makes of it. Of one and zero ptxas rather selects with the opposite predicate.
-USES: list[tuple[str, Callable[[np.ndarray, Values], np.ndarray]]] = [
-    (" selp.u32 {d}, 1, 0, {s0};", lambda r, v: r.astype(np.uint32)),
-    (" selp.b32 {d}, {a}, {c}, {s0};", lambda r, v: np.where(r, v.a, v.c)),
+USES: list[tuple[str, Use]] = [
+    (" selp.u32 {d}, 1, 0, {s0};", lambda r, a, c: r.astype(np.uint32)),
+    (" selp.b32 {d}, {a}, {c}, {s0};", np.where),
 ]
-GIVE = USES[0][0]
 
 
-def operands(kind: str) -> Iterator[tuple[str, str, Callable[[Values], tuple[np.ndarray, np.ndarray]]]]:
-    """PTX operands of a type, and their values."""
-    as_signed = signed if kind[0] == "s" else lambda x: x
-    if kind in ("s32", "u32"):
-        small = np.full(1, 0xFFFFFFF9 if kind == "s32" else 32, np.uint32)
-        text = "-7" if kind == "s32" else "32"
-        yield "{a}", "{b}", lambda v: (as_signed(v.a), as_signed(v.b))
-        yield "{a}", "{k}", lambda v: (as_signed(v.a), as_signed(v.k))
-        yield "{a}", text, lambda v: (as_signed(v.a), as_signed(small))
-        yield "{k}", "{a}", lambda v: (as_signed(v.k), as_signed(v.a))  # ptxas changes sides, and the relation
-    elif kind in ("s64", "u64"):
-        yield "{w}", "{v}", lambda v: (as_signed(v.w), as_signed(v.v))
-        yield "{w}", "{l}", lambda v: (as_signed(v.w), as_signed(v.l))
-        yield "{w}", "31", lambda v: (as_signed(v.w), as_signed(np.full(1, 31, np.uint64)))
-        yield "{l}", "{w}", lambda v: (as_signed(v.l), as_signed(v.w))
-    else:
-        yield "{x}", "{y}", lambda v: (v.x, v.y)
-        yield "{x}", "{f}", lambda v: (v.x, v.f)
-        yield "{x}", "0f3FC00000", lambda v: (v.x, np.full(1, 1.5, np.float32))
-        yield "{f}", "{x}", lambda v: (v.f, v.x)
+def compared(compare: Compare, join: Join, use: Use) -> Callable[..., np.ndarray]:
+    """The function of the two sides, q, a and c."""
+    return lambda x, y, q, a, c: use(join(compare(x, y), q), a, c)
+
+
+#: Operands of each type, in PTX and as taken. With the constant first, ptxas changes sides and the relation.
+SIDES: dict[str, list[tuple[str, str, Take, Take]]] = {
+    "s32": [
+        ("{a}", "{b}", after(signed, A), after(signed, B)), ("{a}", "{k}", after(signed, A), after(signed, K)),
+        ("{a}", "-7", after(signed, A), number(np.int32(-7))), ("{k}", "{a}", after(signed, K), after(signed, A)),
+    ],
+    "u32": [("{a}", "{b}", A, B), ("{a}", "{k}", A, K), ("{a}", "32", A, number(np.uint32(32))), ("{k}", "{a}", K, A)],
+    "s64": [
+        ("{w}", "{v}", after(signed, W), after(signed, V)), ("{w}", "{l}", after(signed, W), after(signed, L)),
+        ("{w}", "31", after(signed, W), number(np.int64(31))), ("{l}", "{w}", after(signed, L), after(signed, W)),
+    ],
+    "u64": [("{w}", "{v}", W, V), ("{w}", "{l}", W, L), ("{w}", "31", W, number(np.uint64(31))), ("{l}", "{w}", L, W)],
+    "f32": [
+        ("{x}", "{y}", X, Y), ("{x}", "{f}", X, F), ("{f}", "{x}", F, X),
+        ("{x}", "0f3FC00000", X, number(np.float32(1.5))),
+    ],
+}  # fmt: skip
 
 
 def integers() -> Lines:
     """ISETP in 32 and 64 bits."""
     lines = Lines("integer_comparisons")
     for kind in ("s32", "u32", "s64", "u64"):
-        for first, second, take in operands(kind):
-            for relation, compare in RELATIONS.items():
-                for (joint, other, join), (use, used) in itertools.product(JOINTS, USES):
-                    lines.add(
-                        f"setp.{relation}{joint}.{kind} {{s0}}, {first}, {second}{other};" + use,
-                        lambda v, t=take, f=compare, j=join, u=used: u(j(f(*t(v)), v), v),
-                    )
+        for first, second, left, right in SIDES[kind]:
+            for relation, (joint, other, join), (use, used) in itertools.product(RELATIONS, JOINTS, USES):
+                lines.add(
+                    f"setp.{relation}{joint}.{kind} {{s0}}, {first}, {second}{other};" + use,
+                    compared(RELATIONS[relation], join, used), left, right, Q, A, C,
+                )  # fmt: skip
     return lines
 
 
 def floats() -> Lines:
     """FSETP, and with magnitudes and signs."""
     lines = Lines("float_comparisons")
-    for ftz in ("", ".ftz"):
-        clean = flush if ftz else lambda x: x
-        for first, second, take in operands("f32"):
-            for relation, compare in float_relations().items():
-                for (joint, other, join), (use, used) in itertools.product(JOINTS, USES):
-                    lines.add(
-                        f"setp.{relation}{joint}{ftz}.f32 {{s0}}, {first}, {second}{other};" + use,
-                        lambda v, t=take, f=compare, j=join, c=clean, u=used: u(j(f(*map(c, t(v))), v), v),
-                    )
-        for relation in ("num", "nan"):
-            for use, used in USES:
-                lines.add(
-                    f"setp.{relation}{ftz}.f32 {{s0}}, {{x}}, {{x}};" + use,
-                    lambda v, r=relation, u=used: u(np.isnan(v.x) ^ (r == "num"), v),
-                )
-            lines.add(  # a predicate that is used twice is not turned round
-                f"setp.{relation}{ftz}.f32 {{s1}}, {{x}}, {{x}}; setp.lt.u32 {{s0}}, {{a}}, {{b}}; "
-                "and.pred {s0}, {s0}, {s1}; and.pred {s2}, {q}, {s1}; selp.b32 {t0}, {a}, {c}, {s0}; "
-                "selp.b32 {d}, {t0}, {b}, {s2};",
-                lambda v, r=relation: _twice(np.isnan(v.x) ^ (r == "num"), v),
-            )
-        for relation in ("gt", "geu", "neu"):
-            compare = float_relations()[relation]
-            for first, second, take in operands("f32"):
-                for before, change in (("abs", np.abs), ("neg", np.negative)):
-                    lines.add(
-                        f"{before}.f32 {{t0}}, {first}; setp.{relation}{ftz}.f32 {{s0}}, {{t0}}, {second};" + GIVE,
-                        lambda v, t=take, f=compare, g=change, c=clean: f(c(g(t(v)[0])), c(t(v)[1])).astype(np.uint32),
-                    )
+    for ftz, (first, second, x, y) in itertools.product(("", ".ftz"), SIDES["f32"]):
+        left, right = (after(flush, x), after(flush, y)) if ftz else (x, y)
+        for relation, (joint, other, join), (use, used) in itertools.product(FLOAT_RELATIONS, JOINTS, USES):
+            lines.add(
+                f"setp.{relation}{joint}{ftz}.f32 {{s0}}, {first}, {second}{other};" + use,
+                compared(FLOAT_RELATIONS[relation], join, used), left, right, Q, A, C,
+            )  # fmt: skip
+        for relation, (sign, change) in itertools.product(
+            ("gt", "geu", "neu"), (("abs", np.abs), ("neg", np.negative))
+        ):
+            lines.add(
+                f"{sign}.f32 {{t0}}, {first}; setp.{relation}{ftz}.f32 {{s0}}, {{t0}}, {second};" + USES[0][0],
+                compared(FLOAT_RELATIONS[relation], JOINTS[0][2], USES[0][1]), after(change, left), right, Q, A, C,
+            )  # fmt: skip
+    for relation in ("num", "nan"):  # of a number and itself
+        for use, used in USES:
+            lines.add(
+                f"setp.{relation}.f32 {{s0}}, {{x}}, {{x}};" + use,
+                compared(FLOAT_RELATIONS[relation], JOINTS[0][2], used), X, X, Q, A, C,
+            )  # fmt: skip
     return lines
-
-
-def _twice(r: np.ndarray, v: Values) -> np.ndarray:
-    return np.where(v.q & r, np.where((v.a < v.b) & r, v.a, v.c), v.b)
 
 
 def bit_tests() -> Lines:
     """LOP3 that gives a predicate, joined with another."""
     lines = Lines("bit_tests")
-    for second, take in (("{b}", lambda v: v.b), ("{k}", lambda v: v.k), ("0x10001", lambda v: np.uint32(0x10001))):
-        for operation, function in (("and", operator.and_), ("or", operator.or_), ("xor", operator.xor)):
-            for relation in ("eq", "ne"):
-                for joint, other, join in JOINTS:
-                    lines.add(
-                        f"{operation}.b32 {{t0}}, {{a}}, {second}; "
-                        f"setp.{relation}{joint}.u32 {{s0}}, {{t0}}, 0{other};" + GIVE,
-                        lambda v, t=take, f=function, r=RELATIONS[relation], j=join: j(r(f(v.a, t(v)), 0), v).astype(
-                            np.uint32
-                        ),
-                    )
-    for second, take in (("{v}", lambda v: v.v), ("{l}", lambda v: v.l)):
-        for operation, function in (("and", operator.and_), ("or", operator.or_)):
-            for relation, (use, used) in itertools.product(("eq", "ne"), USES):
-                lines.add(
-                    f"{operation}.b64 {{x0}}, {{w}}, {second}; setp.{relation}.s64 {{s0}}, {{x0}}, 0;" + use,
-                    lambda v, t=take, f=function, r=RELATIONS[relation], u=used: u(r(f(v.w, t(v)), 0), v),
-                )
+    operations = {"and": operator.and_, "or": operator.or_, "xor": operator.xor}
+    narrow = [("{b}", B), ("{k}", K), ("0x10001", number(np.uint32(0x10001)))]
+    for (second, take), name, relation, (joint, other, join) in itertools.product(
+        narrow, operations, ("eq", "ne"), JOINTS
+    ):
+        lines.add(
+            f"{name}.b32 {{t0}}, {{a}}, {second}; setp.{relation}{joint}.u32 {{s0}}, {{t0}}, 0{other};" + USES[0][0],
+            compared(_of_bits(operations[name], RELATIONS[relation]), join, USES[0][1]), A, take, Q, A, C,
+        )  # fmt: skip
+    for (second, take), name, relation, (use, used) in itertools.product(
+        [("{v}", V), ("{l}", L)], ("and", "or"), ("eq", "ne"), USES
+    ):
+        lines.add(
+            f"{name}.b64 {{x0}}, {{w}}, {second}; setp.{relation}.s64 {{s0}}, {{x0}}, 0;" + use,
+            compared(_of_bits(operations[name], RELATIONS[relation]), JOINTS[0][2], used), W, take, Q, A, C,
+        )  # fmt: skip
     return lines
+
+
+def _of_bits(operation: Compare, compare: Compare) -> Compare:
+    return lambda x, y: compare(operation(x, y), 0)
 
 
 def all_lines() -> list[Lines]:
     """Every list."""
+    assert INTEGER > 0 and WIDE > 0  # constants that differ in sign from some of the inputs
     return [integers(), floats(), bit_tests()]

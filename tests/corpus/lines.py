@@ -9,17 +9,20 @@ To add a form, add a line to one of the lists in `line_*.py`. A line may use
 - `{t0}`-`{t3}`, `{x0}`-`{x3}`, `{s0}`-`{s3}`: scratch of 32 and 64 bits, and predicates;
 - `{d}`: the 32-bit result.
 
-The function takes the same by name: `v.a`, `v.x` (floats), `v.h` (pairs of halves), `v.p`, and gives the 32 bits.
+The function gets what the names after it take, A, X (floats), H (pairs of halves), P..., and gives the 32 bits:
+
+    lines.add("add.s32 {d}, {a}, {k};", operator.add, A, K)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 import numpy as np
 
-from tests.random_programs.values import bits_of, pair_from_bits
+from tests.random_programs.values import pair_from_bits
 from tests.recorded.inputs import Source
 
 THREADS = 256
@@ -50,12 +53,34 @@ class Values:
     l: np.ndarray  # noqa: E741 - the name of the operand
 
 
+Take = Callable[[Values], np.ndarray]
+
+
+def after(change: Callable[[np.ndarray], np.ndarray], take: Take) -> Take:
+    """An operand with something done to it."""
+    return lambda v: change(take(v))
+
+
+def number(value: np.generic) -> Take:
+    """The same for all threads."""
+    return lambda v: np.full(THREADS, value)
+
+
+#: Operands by name.
+A, B, C, X, Y, Z, H, I, J, W, V, P, Q, K, F, G, L = map(attrgetter, "abcxyzhijwvpqkfgl")  # noqa: E741 - letters of the text
+
+
 @dataclass(frozen=True)
 class Line:
-    """PTX, and what it computes."""
+    """PTX, and what it computes of what it takes."""
 
     text: str
-    compute: Callable[[Values], np.ndarray]
+    function: Callable[..., np.ndarray]
+    takes: tuple[Take, ...]
+
+    def compute(self, values: Values) -> np.ndarray:
+        """The result of each thread."""
+        return self.function(*(take(values) for take in self.takes))
 
 
 @dataclass
@@ -65,9 +90,9 @@ class Lines:
     name: str
     lines: list[Line] = field(default_factory=list)
 
-    def add(self, text: str, compute: Callable[[Values], np.ndarray]) -> None:
-        """One more line."""
-        self.lines.append(Line(text, compute))
+    def add(self, text: str, function: Callable[..., np.ndarray], *takes: Take) -> None:
+        """One more line: the function of what is taken of the values."""
+        self.lines.append(Line(text, function, takes))
 
 
 EDGES = np.array([0, 1, 0xFFFFFFFF, 0x7FFFFFFF, 0x80000000, 31, 32, 0x8000, 0xFFFF, 0xFFFFFFF9], np.uint32)
@@ -140,8 +165,8 @@ def _kernel(name: str, lines: list[Line]) -> str:
     names = {letter: f"%{letter}" for letter in "abcxyzhijwvpqkfgl"} | {"d": "%d"}
     names |= {f"{kind}{n}": f"%{kind}{n}" for kind in "txs" for n in range(4)}
     text = [
-        f".visible .entry {name}(.param .u64 in, .param .u64 out, .param .u32 k, .param .f32 f, .param .u32 g, .param .u64 l)",
-        "{",
+        f".visible .entry {name}(.param .u64 in, .param .u64 out,",
+        ".param .u32 k, .param .f32 f, .param .u32 g, .param .u64 l) {",
         f".reg .b32 {', '.join('%' + letter for letter in _REGISTERS)}, %k, %f, %g, %d, %thread, %t<4>;",
         ".reg .b64 %w, %v, %l, %in, %out, %x<4>;",
         ".reg .pred %p, %q, %s<4>;",
@@ -169,6 +194,3 @@ def arguments(lines: list[Line]) -> tuple[object, ...]:
     """A launch's arguments; the second is written."""
     words = np.array([array.view(np.uint32) for array in inputs()])
     return (words, np.zeros((len(lines), THREADS), np.uint32), *parameters())
-
-
-__all__ = ["Line", "Lines", "Values", "bits_of"]

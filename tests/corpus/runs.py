@@ -58,14 +58,16 @@ def run_lines(loader: Loader, name: str, **options: Any) -> list[str]:
             different = np.flatnonzero(got != want)
             if different.size:
                 at = different[0]
-                wrong.append(f"{line.text}: {different.size} differ, thread {at}: {got[at]:#010x}, not {want[at]:#010x}")
+                wrong.append(
+                    f"{line.text}: {different.size} differ, thread {at}: {got[at]:#010x}, not {want[at]:#010x}"
+                )
     return wrong
 
 
 def run_patched(loader: Loader, name: str, **options: Any) -> list[str]:
     """What a patched line gives other than numpy, in words."""
     found = patched_lines()[name]
-    part = [lines.Line(found.text, found.compute)]
+    part = [found.line]
     arguments = lines.arguments(part)
     program = patched.load(found, loader.folder)
     program.run(patched.KERNEL, 1, lines.THREADS, *arguments, outputs=(1,), **options)

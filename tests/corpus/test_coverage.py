@@ -46,7 +46,7 @@ def test_a_missing_form_is_reported():
         ("LDG.E.128.SYS R4, [R2+-0x10]", "LDG.E.128.SYS R, [R]"),
         ("LDS.U R4, [R2.X4+0x10]", "LDS.U R, [R.X4]"),
         ("STS [0x40], RZ", "STS [I], R"),
-        ("@P1 BRA !P2, `(.L_x_3) (*\"BRANCH_TARGETS .L_x_3\"*)", "BRA !P, L"),
+        ('@P1 BRA !P2, `(.L_x_3) (*"BRANCH_TARGETS .L_x_3"*)', "BRA !P, L"),
         ("FMNMX R1, R2, +INF , !PT", "FMNMX R, R, I, !PT"),
         ("S2R R0, SR_TID.X", "S2R R, SR_TID.X"),
         ("BSSY B0, `(.L_x_1)", "BSSY B, L"),

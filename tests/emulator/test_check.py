@@ -263,6 +263,5 @@ def test_the_document_s_example(tmp_path):
                 continue
             with pytest.raises(EmulatorError) as report:
                 program.run("reversed_sums", 1, 64, x, sums, np.int32(4), **options)
-            # A cubin that knows its source lines adds them: "(kernel.cu:9)" and ", kernel.cu:8]".
-            said = re.sub(r" \([^()]*\.cu:\d+\)|, [^, ]*\.cu:\d+(?=\])", "", str(report.value))
+            said = re.sub(r"[^ (]*/kernel\.cu", "kernel.cu", str(report.value))  # NVRTC's name, in a folder of its own
             assert said == " ".join(printed.split())

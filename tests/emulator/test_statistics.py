@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -372,6 +373,18 @@ def test_live_registers_around_a_call(compiled):
         assert code[at]["successors"] == [at + 1]
     peak = max(i["live_registers"] for i in code)
     assert peak <= compiled("programs").module.kernels()["softmax"]["registers"]
+
+
+# --- pipes
+
+
+def test_every_opcode_of_the_emulator_has_a_pipe():
+    emulator = Path(__file__).resolve().parents[2] / "csrc" / "emulator"
+    texts = [path.read_text() for path in (*emulator.glob("*.cpp"), *emulator.glob("families/*.inl"))]
+    opcodes = {name for text in texts for name in re.findall(r'\{"([A-Z0-9]+)", bind_', text)}
+    table = (emulator / "instruments" / "pipes.cpp").read_text()
+    assert len(opcodes) > 80
+    assert opcodes - set(re.findall(r'\{"([A-Z0-9]+)", \{Pipe::', table)) == set()
 
 
 # --- operators

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
+from .test_arithmetic import round_fraction
 from .toolchain import _emulator
 
 LAYOUTS = ["row_col", "row_row", "col_col", "col_row"]
@@ -94,6 +97,62 @@ def test_lane_maps_half_accumulator_to_single(compiled, rng):
     fc, d = fragments(c, c_place_half, 8), np.zeros((32, 8), np.float32)
     compiled("tensor").run("mixed_row_col", 1, 32, fa, fb, fc, d, outputs=(3,))
     assert np.array_equal(matrices(d, c_place_single), a.astype(np.float32) @ b.astype(np.float32) + c)
+
+
+def as_published(a: np.ndarray, b: np.ndarray, c: float, dtype: type) -> float:
+    """The arithmetic of Fasi, Higham, Mikaitis, Pranesh, in exact rationals: four products and an addend, cut to 23
+    bits below the largest exponent, where that of a product is the sum of its factors'; the sum cut to single precision,
+    or rounded to half."""
+
+    def exponent(x: float, least: int) -> int:
+        return max(int(np.frexp(x)[1]) - 1, least)
+
+    terms = [
+        (Fraction(float(p)) * Fraction(float(q)), exponent(p, -14) + exponent(q, -14))
+        for p, q in zip(a, b, strict=True)
+        if p and q
+    ]
+    if c:
+        terms.append((Fraction(float(c)), exponent(c, -14 if dtype is np.float16 else -126)))
+    if not terms:
+        return 0.0
+    unit = Fraction(2) ** (max(e for _, e in terms) - 23)
+    total = sum(int(term / unit) for term, _ in terms) * unit  # int() cuts toward zero
+    return float(round_fraction(total, np.dtype(dtype)) if dtype is np.float16 else cut(total))
+
+
+def cut(x: Fraction) -> Fraction:
+    """The 24 upper bits, within the normal range."""
+    if x == 0:
+        return x
+    magnitude = abs(x)
+    place = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
+    place -= magnitude < Fraction(2) ** place
+    unit = Fraction(2) ** (place - 23)
+    return int(x / unit) * unit
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("accumulator", ["single", "half"])
+def test_every_layout_as_published(compiled, rng, layout, accumulator):
+    """Ordinary numbers of different sizes, bit for bit, and within the bound that truncation implies."""
+    la, lb = layout.split("_")
+    dtype, c_place = (np.float32, c_place_single) if accumulator == "single" else (np.float16, c_place_half)
+    a, b, c = (
+        (rng.standard_normal(shape) * 2.0 ** rng.integers(-6, 3, shape)).astype(kind)
+        for shape, kind in (((4, 8, 4), np.float16), ((4, 4, 8), np.float16), ((4, 8, 8), dtype))
+    )
+    fa, fb = fragments(a, lambda i, e: a_place(la, i, e), 4), fragments(b, lambda i, e: b_place(lb, i, e), 4)
+    d = fragments(c, c_place, 8)
+    compiled("tensor").run(f"{accumulator}_{layout}", 1, 32, fa, fb, d, outputs=(2,))
+    result = matrices(d, c_place)
+    for q, row, column in np.ndindex(4, 8, 8):
+        want = as_published(a[q, row], b[q, :, column], c[q, row, column], dtype)
+        assert result[q, row, column] == want, (q, row, column)
+    exact = a.astype(np.float64) @ b.astype(np.float64) + c
+    largest = np.maximum(np.abs(a[:, :, None, :] * b.transpose(0, 2, 1)[:, None]).max(-1).astype(np.float64), np.abs(c))
+    unit = 6 * 2.0**-22 * largest if accumulator == "single" else 2.0**-11 * np.abs(exact) + 5 * 2.0**-22 * largest
+    assert (np.abs(result - exact) <= unit).all()
 
 
 def test_gemm(compiled, rng):

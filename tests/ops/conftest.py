@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -53,6 +54,13 @@ def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
             yield torch.device("cpu")
     else:
         yield _require_gpu()
+
+
+@pytest.fixture
+def unwatched(device: torch.device) -> Iterator[None]:
+    """Without the checkers, which make four of a second: for tests of numbers, over accesses that others check."""
+    with emulator.enabled() if device.type == "cpu" else nullcontext():
+        yield
 
 
 @pytest.fixture(params=[GPU[0]])

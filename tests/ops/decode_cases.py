@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from sm70_kernels import emulator, reference
+from sm70_kernels import reference
 from sm70_kernels._arguments import FORMATS as _STORED
 from sm70_kernels.ops import decode
 from sm70_kernels.reference import AttentionResult
@@ -232,13 +230,6 @@ def check_same_bits(actual: Result, expected: Result, what: str = "") -> None:
     """Bit for bit, lse included."""
     compare_bitwise(actual.out, expected.out, f"{what} out")
     compare_bitwise(actual.lse, expected.lse, f"{what} lse")
-
-
-@contextmanager
-def unwatched(device: torch.device) -> Iterator[None]:
-    """Without the checkers: for long rows, and for kernels that must fail in another way."""
-    with emulator.enabled() if device.type == "cpu" else nullcontext():
-        yield
 
 
 def launched(kernel: str) -> int:

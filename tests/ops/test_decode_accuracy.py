@@ -48,6 +48,7 @@ def test_volta_truncation_costs_nothing(tensor_rounding: Any) -> None:
         check(case)
 
 
+@pytest.mark.usefixtures("unwatched")
 def test_every_stored_value_as_a_value(device: torch.device) -> None:
     """One key has weight 1, so the output is V: all 256 bytes, or 65536 halves."""
     for kv_format in FORMATS:
@@ -68,6 +69,7 @@ def test_every_stored_value_as_a_value(device: torch.device) -> None:
             assert bool(out[exact.isnan()].isnan().all())
 
 
+@pytest.mark.usefixtures("unwatched")
 def test_every_e4m3_value_that_is_a_number(device: torch.device) -> None:
     case = make_case([1], group=2, device=device)
     codes = torch.arange(256, device=device).to(torch.uint8)
@@ -78,6 +80,7 @@ def test_every_e4m3_value_that_is_a_number(device: torch.device) -> None:
         assert torch.equal(case.run(variant).out, exact)
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("kv_format", FORMATS)
 def test_every_stored_value_as_a_key(device: torch.device, kv_format: str) -> None:
     """Scores of any finite byte, single elements and whole random rows; FP16 keys up to 448 here."""
@@ -95,6 +98,7 @@ def test_every_stored_value_as_a_key(device: torch.device, kv_format: str) -> No
 MEANS = {"V + 8": (1.0, 8.0), "V x 64": (64.0, 0.0), "V - 100": (0.25, -100.0)}
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("factor,offset", MEANS.values(), ids=MEANS.keys())
 @pytest.mark.parametrize("kv_format", FORMATS)
 def test_values_of_large_mean_or_size(device: torch.device, kv_format: str, factor: float, offset: float) -> None:
@@ -104,6 +108,7 @@ def test_values_of_large_mean_or_size(device: torch.device, kv_format: str, fact
     check(case, value_size=factor + abs(offset))
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("constant", [0.0, 1.0, -0.8125, 448.0, 2.0**-9])
 @pytest.mark.parametrize("kv_format", ["e4m3", "fp16"])
 def test_a_constant_v_gives_that_constant(device: torch.device, kv_format: str, constant: float) -> None:
@@ -123,6 +128,7 @@ def spike_tokens() -> list[int]:
     return [*range(LEAF), *range(3 * LEAF, 4 * LEAF, 7), *range(6 * LEAF, 6 * LEAF + 40)]
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_one_key_above_all_others_at_every_place(device: torch.device, variant: str) -> None:
     """The spike has all the weight: the output is its V, whichever lane, tile, page and leaf it is in."""
@@ -149,6 +155,7 @@ def test_one_key_above_all_others_at_every_place(device: torch.device, variant: 
     assert torch.equal(out, expected[:, None].expand(rows, 2, 64))
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_one_value_among_zeros_at_every_place(device: torch.device, variant: str) -> None:
     """Equal weights and one V of 256 at token t, dimension t % 64: 256 / length there, and zeros elsewhere."""
@@ -170,6 +177,7 @@ def test_one_value_among_zeros_at_every_place(device: torch.device, variant: str
     assert float((result.lse.cpu() - math.log(length)).abs().max()) < 1e-6
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("kv_format,largest", [("e4m3", 448.0), ("fp16", 60000.0)])
 def test_scores_beyond_fp16_stay_finite(device: torch.device, kv_format: str, largest: float) -> None:
     """Q.K up to 1e9, of both signs: nothing between is FP16."""
@@ -190,6 +198,7 @@ def test_scores_beyond_fp16_stay_finite(device: torch.device, kv_format: str, la
     check(large.but(softmax_scale=scale), largest_score=1e5)
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("k_scale,v_scale", [(0.0371, 1.93), (3.0, 0.004), (0.25, 100.0)])
 @pytest.mark.parametrize("kv_format", FORMATS)
 def test_scales(device: torch.device, kv_format: str, k_scale: float, v_scale: float) -> None:
@@ -199,6 +208,7 @@ def test_scales(device: torch.device, kv_format: str, k_scale: float, v_scale: f
     check_same_bits(case.but(k_scale=tensors[0], v_scale=tensors[1][0]).run(), host, "scales on the device:")
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("k_scale,v_scale", [(1e-30, 1e-4), (1e-8, 1.0), (1.2e-38, 1000.0)])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_scales_that_make_all_weights_equal(device: torch.device, variant: str, k_scale: float, v_scale: float) -> None:
@@ -206,6 +216,7 @@ def test_scales_that_make_all_weights_equal(device: torch.device, variant: str, 
     check_accuracy(case.run(variant), case.exact())
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("kv_format", FORMATS)
 def test_a_softmax_scale_is_a_k_scale(device: torch.device, kv_format: str) -> None:
     """Powers of two are exact wherever they are multiplied in: the same bits."""
@@ -213,6 +224,7 @@ def test_a_softmax_scale_is_a_k_scale(device: torch.device, kv_format: str) -> N
     check_same_bits(replace(case, k_scale=1.0, softmax_scale=0.5).run(), case.run())
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("bad", [0.0, -1.0, float("inf"), float("nan")])
 def test_a_bad_device_scale_gives_nan(device: torch.device, bad: float, variant: str) -> None:
@@ -224,6 +236,7 @@ def test_a_bad_device_scale_gives_nan(device: torch.device, bad: float, variant:
         assert bool(out[[0, 2]].isnan().all()) and not out[1].view(torch.int16).any()
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_results_beyond_fp16_are_infinite(device: torch.device, variant: str) -> None:
     case = make_case([50], head_dim=64, group=2, device=device)
@@ -232,17 +245,20 @@ def test_results_beyond_fp16_are_infinite(device: torch.device, variant: str) ->
     assert bool((case.but(v_scale=146.0).run(variant).out == 65408.0).all())
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("group", range(1, 17))
 def test_group_sizes(device: torch.device, group: int) -> None:
     check(make_case([700, 19], group=group, kv_heads=2, head_dim=64, page=48, device=device, seed=group))
 
 
+@pytest.mark.usefixtures("unwatched")
 def test_a_quarter_of_a_million_keys(device: torch.device) -> None:
     """Rounding and truncation do not pile up along a row."""
     case = make_case([262144], page=1568, device=device)
     check_accuracy(case.run(), case.exact())
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("kv_format", FORMATS)
 def test_variants_agree_at_32k(device: torch.device, kv_format: str) -> None:
     """Enough elements that half a percent of them is a number to rely on."""
@@ -250,6 +266,7 @@ def test_variants_agree_at_32k(device: torch.device, kv_format: str) -> None:
     check_variants(case.run("xqa"), case.run("scalar"))
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kv_format", FORMATS)
 def test_a_nan_in_one_query_head_stays_there(device: torch.device, kv_format: str, variant: str) -> None:

@@ -38,6 +38,7 @@ def states_stored(case: Case, variant: str, workspace: Tensor) -> int:
     return int((slots != -1).any(dim=1).sum())
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("order", ["ascending", "descending"])
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kv_format", FORMATS)
@@ -56,6 +57,7 @@ def test_relocated_pages_give_the_same_bits(device: torch.device, kv_format: str
     check_same_bits(relocated.run(variant), case.run(variant))
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("page", [16, 112, 784])
 def test_page_size_does_not_matter(device: torch.device, page: int, variant: str) -> None:
@@ -74,6 +76,7 @@ def test_page_size_does_not_matter(device: torch.device, page: int, variant: str
     check_same_bits(paged.run(variant), source.run(variant))
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_neighbours_do_not_matter(device: torch.device, variant: str) -> None:
     lengths = [1000, 5, 0, 4000, 129, 2 * LEAF, 63]
@@ -83,6 +86,7 @@ def test_neighbours_do_not_matter(device: torch.device, variant: str) -> None:
         check_same_bits(rows_of(case, rows).run(variant), picked(together, rows), f"rows {rows}:")
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("head_dim,group", [(256, 6), (64, 10)])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_division_of_the_work_does_not_matter(
@@ -156,6 +160,7 @@ def test_schedules_do_not_matter(head_dim: int, group: int, seed: int) -> None:
                 check_same_bits(case.run(variant), natural, f"{variant}, seed {seed}:")
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_six_runs_are_bitwise_equal(device: torch.device, variant: str) -> None:
     case = make_case([5000, 17, 900], page=784, head_dim=128, kv_heads=2, device=device)
@@ -173,6 +178,7 @@ def prefill_rows(counts: list[int], totals: list[int]) -> tuple[list[int], list[
     return requests, lengths
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("kv_format", FORMATS)
 def test_rows_of_requests(device: torch.device, kv_format: str) -> None:
     """Chunks of 1 to 16 query rows beside plain decode rows: as if each row were a request of its own."""
@@ -193,6 +199,7 @@ def test_rows_of_requests(device: torch.device, kv_format: str) -> None:
     check_same_bits(shuffled.run(), picked(result, order))
 
 
+@pytest.mark.usefixtures("unwatched")
 def test_more_requests_than_rows(device: torch.device) -> None:
     case = make_case([100, 200, 300], head_dim=64, device=device)
     one = case.but(

@@ -17,6 +17,7 @@ def off(*multiples: int) -> list[int]:
     return [multiple + step for multiple in multiples for step in (-1, 0, 1)]
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("kv_format", FORMATS)
 def test_every_length_up_to_two_leaves_and_one_more(device: torch.device, kv_format: str) -> None:
     # One batch: short rows beside each other, each a launch's worth of masks.
@@ -36,6 +37,7 @@ def test_a_short_row_alone(device: torch.device, length: int, variant: str) -> N
         assert torch.equal(result.out[0], key.half().expand(6, 256))
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("page", [16, 848])
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
 def test_lengths_off_tiles_leaves_and_pages(device: torch.device, head_dim: int, page: int) -> None:
@@ -43,6 +45,7 @@ def test_lengths_off_tiles_leaves_and_pages(device: torch.device, head_dim: int,
     check(make_case(lengths, page=page, group=3, head_dim=head_dim, device=device))
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("middle", [32768, 65536])
 def test_lengths_around_powers_of_two_that_overflow_16_bits(device: torch.device, middle: int) -> None:
     check(make_case(off(middle), page=784, group=4, head_dim=64, device=device))
@@ -82,6 +85,7 @@ def test_page_orders(device: torch.device, order: str) -> None:
     check(make_case([1000, 257, 640], page=48, group=5, head_dim=64, device=device, order=order))
 
 
+@pytest.mark.usefixtures("unwatched")
 def test_one_long_row_among_short_ones(device: torch.device) -> None:
     lengths = [(37 * row) % 200 for row in range(40)]
     lengths[23] = 9000

@@ -24,7 +24,6 @@ from tests.ops.decode_cases import (
     check,
     check_same_bits,
     make_case,
-    unwatched,
 )
 from tests.ops.kv_cases import canonical_nan, poison
 
@@ -114,6 +113,7 @@ def spoil(case: Case, which: str, token: int, head: int, dimension: int, code: i
     return case.but(**{f"{which}_cache": cache})
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("head_dim,group", [(64, 3), (256, 9)])
 @pytest.mark.parametrize("kv_format", FORMATS)
 def test_a_live_nan_reaches_its_outputs_and_no_others(
@@ -137,6 +137,7 @@ def test_a_live_nan_reaches_its_outputs_and_no_others(
             assert same_or_nan(out, clean[variant].out, may), f"{variant}: NaN in {which}[{token}] went further"
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_place_of_a_leaf_shows_its_nan(device: torch.device, variant: str) -> None:
     """E4M3's NaN are found bit by bit, beside the arithmetic: no lane may be left out. A row a place."""
@@ -172,6 +173,7 @@ def test_an_infinite_value_is_infinite_or_nan(device: torch.device, kv_format: s
     assert torch.equal(spoilt.out[~hit], clean.out[~hit])
 
 
+@pytest.mark.usefixtures("unwatched")
 def test_poison_in_the_middle_of_the_tree(device: torch.device) -> None:
     """Rows whose last unit, leaf and tile are one token long, at several unit sizes, between poisoned neighbours."""
     lengths = [LEAF * leaves + 1 for leaves in (1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33)]
@@ -182,9 +184,14 @@ def test_poison_in_the_middle_of_the_tree(device: torch.device) -> None:
 UNMASKED = ROOT / "build" / "test_ops" / "decode_unmasked" / "libsm70_decode_unmasked.so"
 
 
+@pytest.fixture(scope="module")
+def unmasked_operator() -> None:
+    """Of the module, so that it comes before the emulator is switched on, for what is loaded."""
+    _native.load("decode_unmasked", 1, UNMASKED)
+
+
 def run_one_leaf(case: Case, *, masked: bool) -> Tensor:
     """The test-only operator: the very kernel, with the mask of the tail and without."""
-    _native.load("decode_unmasked", 1, UNMASKED)
     out = case.new_result().out
     torch.ops.sm70_kernels_test.decode_unmasked(
         case.q, *case.caches, case.block_table, case.row_lengths, out, case.kv_format, masked
@@ -197,23 +204,24 @@ def short_rows(kv_format: str, device: torch.device) -> Case:
                      spare_blocks=0)  # fmt: skip
 
 
+@pytest.mark.usefixtures("unmasked_operator", "unwatched")
 @pytest.mark.parametrize("kv_format", ["e4m3", "fp16"])
 def test_a_kernel_without_the_mask_fails(device: torch.device, kv_format: str) -> None:
     """On poison, and on numbers; on zeros too, which take their share of the weight."""
     case = short_rows(kv_format, device)
     expected = case.run().out
     codes = (0, *NAN_CODES[kv_format], 0x38)
-    with unwatched(device):
-        for code in codes:
-            dead = with_dead_bytes(case, code)
-            assert torch.equal(run_one_leaf(dead, masked=True), expected), f"dead bytes {code:#x}"
-            unmasked = run_one_leaf(dead, masked=False)
-            wrong = (unmasked != expected).flatten(1).any(1)
-            assert bool(wrong.all()), f"dead bytes {code:#x}: rows {(~wrong).nonzero().flatten().tolist()} are right"
-            if code in NAN_CODES[kv_format]:
-                assert bool(unmasked.isnan().all())
+    for code in codes:
+        dead = with_dead_bytes(case, code)
+        assert torch.equal(run_one_leaf(dead, masked=True), expected), f"dead bytes {code:#x}"
+        unmasked = run_one_leaf(dead, masked=False)
+        wrong = (unmasked != expected).flatten(1).any(1)
+        assert bool(wrong.all()), f"dead bytes {code:#x}: rows {(~wrong).nonzero().flatten().tolist()} are right"
+        if code in NAN_CODES[kv_format]:
+            assert bool(unmasked.isnan().all())
 
 
+@pytest.mark.usefixtures("unmasked_operator")
 @pytest.mark.parametrize("kv_format", ["e4m3", "fp16"])
 def test_taint_finds_a_kernel_without_the_mask(kv_format: str) -> None:
     case = short_rows(kv_format, torch.device("cpu"))

@@ -246,13 +246,21 @@ def workspace_bytes(rows: int, group: int, head_dim: int, tokens: int, variant: 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("rows", [1, 2, 4, 8, 16, 32])
 def test_the_workspace_of_32_rows_is_at_most_32_mib(rows: int, variant: str) -> None:
-    for tokens in (1, 8 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20, 16 << 20):
+    for tokens in (1, 8 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20, 16 << 20, 64 << 20, 2**31 - 1):
         assert workspace_bytes(rows, 6, 256, tokens, variant) <= 32 * MIB
 
 
-@pytest.mark.xfail(reason="rows of 64M tokens take 3 MiB each at the deepest unit level")
-def test_the_workspace_of_32_rows_of_64m_tokens_is_at_most_32_mib() -> None:
-    assert workspace_bytes(32, 6, 256, 64 << 20) <= 32 * MIB
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("group", [6, 16])
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+def test_any_width_of_the_table_can_be_launched(device: torch.device, head_dim: int, group: int, variant: str) -> None:
+    """A block's shared memory grows with the units that the workspace's size asks for, and ends at a V100's 96 KB."""
+    for rows, tokens in ((32, 256 << 10), (4, 4 << 20), (1, 64 << 20)):
+        case = make_case([1] * rows, page=48, group=group, head_dim=head_dim, device=device)
+        table = torch.full((rows, tokens // 48), -1, dtype=torch.int32, device=device)
+        table[:, 0] = case.block_table[:, 0]
+        wide = case.but(block_table=table).run(variant)
+        assert torch.equal(wide.out, case.run(variant).out), f"{rows} rows, {tokens} tokens"
 
 
 def test_the_workspace_follows_from_shapes_and_multiprocessors_alone() -> None:

@@ -16,6 +16,7 @@ from tests.ops.decode_cases import FORMATS, VARIANTS, Case, Result, check_accura
 CPU = torch.device("cpu")
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_lse_of_equal_scores_is_the_logarithm_of_their_number(device: torch.device, variant: str) -> None:
     lengths = [1, 2, 127, 128, 129, 1000, 6000]
@@ -26,6 +27,7 @@ def test_lse_of_equal_scores_is_the_logarithm_of_their_number(device: torch.devi
         assert error <= 2.0**-22 * max(1.0, math.log(length)), f"{length} keys: {error}"
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_out_does_not_depend_on_asking_for_lse(device: torch.device, variant: str) -> None:
     case = make_case([5000, 0, 30], head_dim=64, device=device)
@@ -43,6 +45,7 @@ def part(case: Case, first: int, last: int) -> Case:
     return case.but(block_table=table, row_lengths=lengths.to(torch.int32))
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("cuts", [[800], [16, 2400], [48, 96, 144, 3200]])
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kv_format", FORMATS)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
+import functools
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from tests.random_programs.program import Program
 
 #: More than any program executes in a block, by far: a fault that makes one endless is found soon.
 INSTRUCTION_LIMIT = 3_000_000
-_numbers = itertools.count()
 
 
 @dataclass
@@ -27,18 +27,35 @@ class Unit:
     loaded: toolchain.Program
 
 
-def compile_unit(programs: list[Program], folder: Path, *, trace: bool = False) -> Unit:
+def compile_unit(programs: list[Program], *, trace: bool = False) -> Unit:
     """Through NVRTC, ptxas and nvdisasm."""
-    ptx = toolchain.to_ptx(cuda.source(programs, trace=trace))
-    name = f"unit_{next(_numbers)}"
-    cubin = toolchain.to_cubin(ptx, folder, name)
-    return Unit(programs, ptx, toolchain.Program.load(cubin, toolchain.listing_of(cubin, folder, name)))
+    ptx, cubin, listing = _compiled(cuda.source(programs, trace=trace))
+    return Unit(programs, ptx, toolchain.Program.load(cubin, listing))
+
+
+@functools.lru_cache(maxsize=32)
+def _compiled(source: str) -> tuple[bytes, bytes, str]:
+    """Several test modules use the same programs."""
+    ptx = toolchain.to_ptx(source)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        cubin = toolchain.to_cubin(ptx, folder, "unit")
+        return ptx, cubin, toolchain.listing_of(cubin, folder, "unit")
+
+
+def any_problem(loaded: toolchain.Program, program: Program) -> str | None:
+    """The same of a run in order, one under a shuffled schedule, and one with code that any x86-64 machine runs."""
+    return problem(loaded, program) or problem(loaded, program, seed=7) or problem(portable(loaded), program)
+
+
+@functools.lru_cache(maxsize=4)
+def _portable_module(cubin: bytes, listing: str) -> Any:
+    return toolchain._emulator.Module(cubin, listing, portable=True)
 
 
 def portable(loaded: toolchain.Program) -> toolchain.Program:
     """The same program on code that any x86-64 machine runs."""
-    module = toolchain._emulator.Module(loaded.cubin, loaded.listing, portable=True)
-    return toolchain.Program(loaded.cubin, loaded.listing, module)
+    return toolchain.Program(loaded.cubin, loaded.listing, _portable_module(loaded.cubin, loaded.listing))
 
 
 def emulate(

@@ -50,4 +50,3 @@ def table() -> dict[str, Operation]:
     integer_operations.add_all(operations)
     float_operations.add_all(operations)
     return operations.operations
-

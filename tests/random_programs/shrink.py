@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 
@@ -103,9 +102,9 @@ def shrink(program: Program, fails: Fails, seconds: float) -> Program:
     return program
 
 
-def first_difference(program: Program, folder: Path) -> str:
+def first_difference(program: Program) -> str:
     """The first statement whose result, in the traced program, is not what numpy says."""
-    unit = harness.compile_unit([program], folder, trace=True)
+    unit = harness.compile_unit([program], trace=True)
     n = program.threads * program.blocks
     trace = np.zeros((n, cuda.TRACE_RECORDS, cuda.TRACE_WORDS), np.uint32)
     stopped = ""
@@ -148,14 +147,14 @@ def text_of(program: Program, statement: Statement) -> str:
     return " ".join(line.strip() for line in writer.lines)
 
 
-def report(program: Program, problem: str, folder: Path, seconds: float = 60.0) -> str:
+def report(program: Program, problem: str, seconds: float = 60.0) -> str:
     """Everything that somebody who looks into a failure needs."""
 
     def fails(candidate: Program) -> bool:
-        return harness.problem(harness.compile_unit([candidate], folder).loaded, candidate) is not None
+        return harness.any_problem(harness.compile_unit([candidate]).loaded, candidate) is not None
 
     small = shrink(program, fails, seconds)
     return (
         f"{problem}\n{inputs.describe(program)}\n\nshrunk to\n{cuda.kernel(small)}\n"
-        f"{harness.problem(harness.compile_unit([small], folder).loaded, small)}\n{first_difference(small, folder)}"
+        f"{harness.any_problem(harness.compile_unit([small]).loaded, small)}\n{first_difference(small)}"
     )

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from sm70_kernels.instruments import Instruments
+from tests.corpus.forms import sections
 from tests.emulator import toolchain
 from tests.random_programs import generate, harness, one_each
 from tests.random_programs.program import Program
@@ -64,18 +65,11 @@ FAULTS = {
 
 
 @pytest.fixture(scope="module")
-def units(tmp_path_factory: pytest.TempPathFactory) -> list[harness.Unit]:
+def units() -> list[harness.Unit]:
     """The programs that are always tried, and their expected values."""
-    folder = tmp_path_factory.mktemp("random_programs")
     seeds = [list(range(start, start + 12)) for start in range(0, 48, 12)]
     programs = [one_each.programs(), *([generate.program(seed) for seed in part] for part in seeds)]
-    return [harness.compile_unit(part, folder) for part in programs]
-
-
-def kernel_texts(listing: str) -> dict[str, str]:
-    """The sections of the kernels of a listing."""
-    found = re.split(r"^//-+ \.text\.(\w+) +-+$", listing, flags=re.MULTILINE)
-    return dict(zip(found[1::2], found[2::2], strict=True))
+    return [harness.compile_unit(part) for part in programs]
 
 
 @pytest.mark.parametrize("what", FAULTS)
@@ -86,7 +80,7 @@ def test_a_wrong_operation_is_found(units, what):
         listing, count = re.subn(pattern, replacement, unit.loaded.listing)
         if not count:
             continue
-        before, after = kernel_texts(unit.loaded.listing), kernel_texts(listing)
+        before, after = sections(unit.loaded.listing), sections(listing)
         wrong = toolchain.Program.load(unit.loaded.cubin, listing)
         for program in unit.programs:
             if before[program.name] == after[program.name]:
@@ -102,7 +96,7 @@ def test_a_flipped_bit_is_found(tmp_path):
     left are flips that name a register of the same value, and bits that only some values of an operand show."""
     rng, found, tried = np.random.default_rng(2), 0, 0
     for program in one_each.programs()[::5]:
-        unit = harness.compile_unit([program], tmp_path)
+        unit = harness.compile_unit([program])
         executed = executed_offsets(unit, program)
         registers = re.compile(r"^(?!IMAD|S2R).* R\d+, R\d+")  # IMAD mostly computes addresses
         instructions = [

@@ -25,13 +25,12 @@ def recording() -> Recording:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory):
+def built():
     """A file's programs and the hashes of their PTX."""
-    folder = tmp_path_factory.mktemp("cubins")
 
     @functools.cache
     def build(source: str) -> tuple[harness.Unit, dict[str, str]]:
-        unit = harness.compile_unit(random_program_cases.units()[source], folder)
+        unit = harness.compile_unit(random_program_cases.units()[source])
         return unit, kernel_hashes(unit.ptx.decode())
 
     return build

@@ -41,6 +41,7 @@ const std::unordered_map<std::string_view, PipeUse>& table() {
         {"SHF", {Pipe::Alu, kHalfWarpLanes}},
         {"PRMT", {Pipe::Alu, kHalfWarpLanes}},
         {"SGXT", {Pipe::Alu, kHalfWarpLanes}},
+        {"BMSK", {Pipe::Alu, kHalfWarpLanes}},
         {"SEL", {Pipe::Alu, kHalfWarpLanes}},
         {"MOV", {Pipe::Alu, kHalfWarpLanes}},
         {"FSETP", {Pipe::Alu, kHalfWarpLanes}},

@@ -86,7 +86,8 @@ __device__ __forceinline__ void combine(const CombineParams& p) {
         if (warp == 0 && present) store_zeros(p, row, head, element);
         return;
     }
-    const int32_t level = choose_level(d.split, shared.totals);
+    count_units(d.split, shared.totals);
+    const int32_t level = chosen_level(d.split, shared.totals);
     const int32_t units = units_of(length, level);
     if (units == 1) return;
 

@@ -16,6 +16,11 @@ struct Shape {
 
     int64_t group() const { return query_heads / kv_heads; }
     int64_t row_tiles() const { return xqa ? (group() + 7) / 8 : 1; }
+    // Shared memory of a block: without a stack, and of each of its levels.
+    int64_t shared_bytes() const {
+        return xqa ? xqa_shared_bytes(head_dim, row_tiles()) : scalar_shared_bytes(head_dim);
+    }
+    int64_t level_bytes() const { return xqa ? xqa_level_bytes(head_dim, row_tiles()) : scalar_level_bytes(head_dim); }
 };
 
 struct Division {
@@ -31,22 +36,33 @@ struct Division {
 constexpr int64_t kUsualLevels = 4;
 // Units for each resident block: enough to even out, few enough to keep the traffic of their states near 1 %.
 constexpr int64_t kUnitsPerBlock = 3;
+constexpr int64_t kMaxTokens = int64_t{1} << 24;  // of a row: what keeps 32 rows' workspace within 32 MiB
 constexpr int64_t kWorkspaceBytesPer32Rows = int64_t{32} << 20;
 constexpr int64_t kSharedBytesPerMultiprocessor = 96 << 10;
-constexpr int64_t kWarpsPerMultiprocessor = 16;
 
 inline int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
+// The largest unit that a block has a stack for: 4 levels with two row tiles at D 256, else all.
+inline int64_t deepest_level(const Shape& shape) {
+    const int64_t levels = (kSharedBytesPerMultiprocessor - shape.shared_bytes()) / shape.level_bytes();
+    return std::min<int64_t>(levels, kMaxUnitLevels - 1);
+}
+
+// The longest row of these shapes, however wide the table is.
+inline int64_t longest_row(const Shape& shape) {
+    return std::min({shape.max_tokens, kMaxTokens, (int64_t{kLeafTokens} * kMaxUnitsOfRow) << deepest_level(shape)});
+}
+
 inline Division divide(const Shape& shape) {
-    const int64_t leaves = std::max<int64_t>(1, ceil_div(shape.max_tokens, kLeafTokens));
+    const int64_t leaves = std::max<int64_t>(1, ceil_div(longest_row(shape), kLeafTokens));
     const int64_t slot_bytes = slot_floats(shape.group(), shape.head_dim) * 4;
     const auto units = [&](int64_t level) {
         return shape.rows * shape.kv_heads * ceil_div(leaves, int64_t{1} << level);
     };
     int64_t all_levels = 0;  // at which a row is one unit
-    while (ceil_div(leaves, int64_t{1} << all_levels) > 1 && all_levels + 1 < kMaxUnitLevels) ++all_levels;
+    while (ceil_div(leaves, int64_t{1} << all_levels) > 1 && all_levels < deepest_level(shape)) ++all_levels;
     const int64_t budget = kWorkspaceBytesPer32Rows * ceil_div(shape.rows, 32);
 
     Division division{};
@@ -55,14 +71,12 @@ inline Division divide(const Shape& shape) {
                                                ceil_div(leaves, int64_t{1} << division.max_level) > kMaxUnitsOfRow)) {
         ++division.max_level;
     }
-    const int64_t once =
-        shape.xqa ? xqa_shared_bytes(shape.head_dim, shape.row_tiles()) : scalar_shared_bytes(shape.head_dim);
-    const int64_t per_level =
-        shape.xqa ? xqa_level_bytes(shape.head_dim, shape.row_tiles()) : scalar_level_bytes(shape.head_dim);
-    division.shared_bytes = once + division.max_level * per_level;
-    const int64_t warps = shape.head_dim / 32;
-    const int64_t resident = std::max<int64_t>(1, std::min(kWarpsPerMultiprocessor / warps / shape.row_tiles(),
-                                                           kSharedBytesPerMultiprocessor / division.shared_bytes));
+    division.shared_bytes = shape.shared_bytes() + division.max_level * shape.level_bytes();
+    const int64_t allowed =
+        shape.xqa ? xqa_blocks(static_cast<int32_t>(shape.head_dim), static_cast<int32_t>(shape.row_tiles()))
+                  : 512 / shape.head_dim;
+    const int64_t resident =
+        std::max<int64_t>(1, std::min(allowed, kSharedBytesPerMultiprocessor / division.shared_bytes));
     const int64_t all_resident = resident * shape.multiprocessors;
     division.blocks = std::max<int64_t>(1, std::min(all_resident, units(0)));
     division.target = kUnitsPerBlock * all_resident;

@@ -16,11 +16,11 @@ __device__ __forceinline__ float resolve_scale(float host, const float* device) 
 }
 
 // The block-table row of a query row.
-__device__ __forceinline__ const int32_t* block_table_of(const DecodeParams& p, int32_t row) {
+__device__ __forceinline__ int32_t request_of(const DecodeParams& p, int32_t row) {
     int32_t request = row;
     if (p.row_requests != nullptr) request = p.row_requests[row * p.row_requests_stride];
     if (request < 0 || request >= p.kv.requests) __trap();
-    return p.kv.block_table + request * p.kv.block_table_stride;
+    return request;
 }
 
 __device__ __forceinline__ float* slot_of(const DecodeParams& p, int64_t unit, int64_t head_dim) {

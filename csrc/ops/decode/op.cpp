@@ -24,10 +24,9 @@ using torch::stable::Tensor;
 constexpr const char* kOp = "decode";
 constexpr int64_t kMaxGroup = 16;
 constexpr int64_t kMaxRows = int64_t{1} << 20;
-constexpr int64_t kMaxTokens = int64_t{1} << 28;  // kMaxUnitsOfRow units of kMaxUnitLevels levels
 
 Shape shape_of(const Tensor& q, const Tensor& key_cache, const Tensor& block_table, bool xqa, int64_t multiprocessors) {
-    const int64_t tokens = std::min(block_table.size(1) * key_cache.size(1), kMaxTokens);
+    const int64_t tokens = block_table.size(1) * key_cache.size(1);
     return {q.size(0), q.size(1), key_cache.size(2), q.size(2), tokens, multiprocessors, xqa};
 }
 
@@ -150,7 +149,7 @@ void decode(const Tensor& q, const Tensor& key_cache, const Tensor& value_cache,
     params.split.row_lengths_stride = row_lengths.stride(0);
     params.split.rows = static_cast<int32_t>(rows);
     params.split.kv_heads = static_cast<int32_t>(kv_heads);
-    params.split.max_tokens = static_cast<int32_t>(shape.max_tokens);
+    params.split.max_tokens = static_cast<int32_t>(longest_row(shape));
     params.split.max_level = static_cast<int32_t>(division.max_level);
     params.split.target = static_cast<int32_t>(std::min<int64_t>(division.target, division.slots));
     params.kv.k = paged_cache(key_cache);
@@ -205,8 +204,7 @@ void decode(const Tensor& q, const Tensor& key_cache, const Tensor& value_cache,
 extern "C" __attribute__((visibility("default"))) int64_t
 sm70_decode_workspace_bytes(int64_t rows, int64_t query_heads, int64_t kv_heads, int64_t head_dim, int64_t max_tokens,
                             int64_t multiprocessors, int64_t xqa) {
-    return sm70::decode::divide({rows, query_heads, kv_heads, head_dim, std::min(max_tokens, sm70::decode::kMaxTokens),
-                                 multiprocessors, xqa != 0})
+    return sm70::decode::divide({rows, query_heads, kv_heads, head_dim, max_tokens, multiprocessors, xqa != 0})
         .workspace_bytes;
 }
 

@@ -24,6 +24,11 @@ SM70_HOST_DEVICE constexpr int64_t xqa_shared_bytes(int64_t head_dim, int64_t ro
 SM70_HOST_DEVICE constexpr int64_t xqa_level_bytes(int64_t head_dim, int64_t row_tiles) {
     return row_tiles * 8 * (head_dim * 4 + 8);
 }
+// Blocks of xqa that registers allow an SM: 16 warps of 128, 12 at D 64, which needs more, and half with two row
+// tiles.
+SM70_HOST_DEVICE constexpr int32_t xqa_blocks(int32_t head_dim, int32_t row_tiles) {
+    return (head_dim == 64 ? 6 : 512 / head_dim) / row_tiles;
+}
 SM70_HOST_DEVICE constexpr int64_t scalar_shared_bytes(int64_t head_dim) {
     return round_to_16(8 * head_dim * 4 + 8 * kLeafTokens * 4 + 8 * 8 + 2 * 8 * 8 + kMaxUnitLevels * 4);
 }

@@ -57,32 +57,37 @@ class Scalar {
         : p_(p), shared_(shared), stack_(stack) {
         score_scale_ =
             p.softmax_scale_log2 * resolve_scale(p.kv.k_scale, p.kv.k_device_scale) * S::Operand::kInverseScale;
-        output_scale_ = resolve_scale(p.kv.v_scale, p.kv.v_device_scale) * S::Operand::kInverseScale;
     }
 
     __device__ __forceinline__ void run() {
-        const int32_t level = choose_level(p_.split, shared_.totals);
-        UnitCursor cursor(p_.split, level);
+        count_units(p_.split, shared_.totals);
+        UnitCursor cursor;
         Unit unit;
-        for (int32_t number = static_cast<int32_t>(blockIdx.x); cursor.seek(number, unit);
+        for (int32_t number = static_cast<int32_t>(blockIdx.x); cursor.seek(p_.split, level(), number, unit);
              number += static_cast<int32_t>(gridDim.x)) {
             for (int32_t member = 0; member < p_.group; member += S::kRows) {
-                reduce_unit(unit, level, member);
+                reduce_unit(unit, member);
                 store(unit, number, member);
             }
         }
     }
 
  private:
+    __device__ __forceinline__ int32_t level() const { return chosen_level(p_.split, shared_.totals); }
+
+    __device__ __forceinline__ float output_scale() const {
+        return resolve_scale(p_.kv.v_scale, p_.kv.v_device_scale) * S::Operand::kInverseScale;
+    }
+
     // The unit's state for query heads `member`.. of the group, to values_ and denominators_.
-    __device__ __forceinline__ void reduce_unit(const Unit& unit, int32_t level, int32_t member) {
+    __device__ __forceinline__ void reduce_unit(const Unit& unit, int32_t member) {
         load_query(unit, member);
-        const int32_t* block_table = block_table_of(p_, unit.row);
-        const uint32_t first = static_cast<uint32_t>(unit.index) << level;
-        const uint32_t leaves = min(1u << level, static_cast<uint32_t>(leaves_of(unit.length)) - first);
+        const int32_t request = request_of(p_, unit.row);
+        const uint32_t first = static_cast<uint32_t>(unit.index) << level();
+        const uint32_t leaves = min(1u << level(), static_cast<uint32_t>(leaves_of(unit.length)) - first);
         uint32_t nan = 0;
         reduce_tree(
-            leaves, [&](uint32_t leaf) { reduce_leaf(unit, block_table, (first + leaf) * kLeafTokens, nan); },
+            leaves, [&](uint32_t leaf) { reduce_leaf(unit, request, (first + leaf) * kLeafTokens, nan); },
             [&](uint32_t below) { push(stack_[below]); }, [&](uint32_t below) { merge(stack_[below]); });
         if (__syncthreads_or(static_cast<int>(nan))) {
 #pragma unroll
@@ -102,11 +107,11 @@ class Scalar {
         }
     }
 
-    __device__ __forceinline__ void reduce_leaf(const Unit& unit, const int32_t* block_table, uint32_t first_token,
+    __device__ __forceinline__ void reduce_leaf(const Unit& unit, int32_t request, uint32_t first_token,
                                                 uint32_t& nan) {
         const uint32_t live = min(kLeafTokens, static_cast<uint32_t>(unit.length) - first_token);
         if (threadIdx.x < (live + kTileTokens - 1) / kTileTokens) {
-            const TilePlace place = tile_place(p_.kv, block_table, first_token / kTileTokens + threadIdx.x);
+            const TilePlace place = tile_place(p_.kv, request, first_token / kTileTokens + threadIdx.x);
             shared_.key_tiles[threadIdx.x] = tile_address(p_.kv.k, place, unit.head);
             shared_.value_tiles[threadIdx.x] = tile_address(p_.kv.v, place, unit.head);
         }
@@ -245,7 +250,7 @@ class Scalar {
             if (member >= p_.group) break;
             const SoftmaxDenominator d = denominators_[r];
             if (unit.count == 1) {
-                const float factor = output_factor(d.sum, output_scale_);
+                const float factor = output_factor(d.sum, output_scale());
                 out_of(p_, unit.row, unit.head, member)[threadIdx.x] = output_bits(values_[r], factor);
                 if (threadIdx.x == 0) store_lse(p_, unit.row, unit.head, member, log_sum_exp(d));
             } else {
@@ -260,7 +265,7 @@ class Scalar {
     const DecodeParams& p_;
     ScalarShared<S>& shared_;
     ScalarLevel<S>* stack_;
-    float score_scale_, output_scale_;
+    float score_scale_;
     float values_[S::kRows];
     SoftmaxDenominator denominators_[S::kRows];
 };

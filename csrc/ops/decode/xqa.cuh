@@ -22,6 +22,7 @@
 #include "device/key_split.cuh"
 #include "device/load.cuh"
 #include "device/paged_kv.cuh"
+#include "device/registers.cuh"
 #include "ops/decode/finish.cuh"
 
 namespace sm70::decode {
@@ -82,17 +83,16 @@ class Xqa {
         : p_(p), shared_(shared), stack_(stack), warp_(threadIdx.x / 32), wide_(p.kv.alignment == 16) {
         score_scale_ =
             p.softmax_scale_log2 * resolve_scale(p.kv.k_scale, p.kv.k_device_scale) * S::Operand::kInverseScale;
-        output_scale_ = resolve_scale(p.kv.v_scale, p.kv.v_device_scale) * S::Operand::kInverseScale;
     }
 
     __device__ __forceinline__ void run() {
-        const int32_t level = choose_level(p_.split, shared_.totals);
-        UnitCursor cursor(p_.split, level);
+        count_units(p_.split, shared_.totals);
+        UnitCursor cursor;
         Unit unit;
-        for (int32_t number = static_cast<int32_t>(blockIdx.x); cursor.seek(number, unit);
+        for (int32_t number = static_cast<int32_t>(blockIdx.x); cursor.seek(p_.split, level(), number, unit);
              number += static_cast<int32_t>(gridDim.x)) {
             XqaState<S> state;
-            reduce_unit(unit, level, state);
+            reduce_unit(unit, state);
             if (unit.count == 1) {
                 store_output(unit, state);
             } else {
@@ -102,6 +102,12 @@ class Xqa {
     }
 
  private:
+    __device__ __forceinline__ int32_t level() const { return chosen_level(p_.split, shared_.totals); }
+
+    __device__ __forceinline__ float output_scale() const {
+        return resolve_scale(p_.kv.v_scale, p_.kv.v_device_scale) * S::Operand::kInverseScale;
+    }
+
     // Row of a lane's value i (mod 2 rows) in its row tile: accumulator_row + 2 * second.
     __device__ __forceinline__ uint32_t row_of(int second) const { return lane_.accumulator_row + 2 * second; }
 
@@ -114,15 +120,15 @@ class Xqa {
         return 32 * warp_ + in_warp;
     }
 
-    __device__ __forceinline__ void reduce_unit(const Unit& unit, int32_t level, XqaState<S>& state) {
+    __device__ __forceinline__ void reduce_unit(const Unit& unit, XqaState<S>& state) {
         load_query(unit);
         __syncthreads();
-        const int32_t* block_table = block_table_of(p_, unit.row);
-        const uint32_t first = static_cast<uint32_t>(unit.index) << level;
-        const uint32_t leaves = min(1u << level, static_cast<uint32_t>(leaves_of(unit.length)) - first);
+        const int32_t request = request_of(p_, unit.row);
+        const uint32_t first = static_cast<uint32_t>(unit.index) << level();
+        const uint32_t leaves = min(1u << level(), static_cast<uint32_t>(leaves_of(unit.length)) - first);
         uint32_t nan = 0;
         reduce_tree(
-            leaves, [&](uint32_t leaf) { reduce_leaf(unit, block_table, first + leaf, state, nan); },
+            leaves, [&](uint32_t leaf) { reduce_leaf(unit, request, first + leaf, state, nan); },
             [&](uint32_t below) { push(stack_[below], state); }, [&](uint32_t below) { merge(stack_[below], state); });
         if (__syncthreads_or(static_cast<int>(nan))) {
 #pragma unroll
@@ -137,7 +143,7 @@ class Xqa {
         const uint16_t* q =
             p_.q + unit.row * p_.q_row_stride + static_cast<int64_t>(unit.head) * p_.group * p_.q_head_stride;
         uint16_t* target = reinterpret_cast<uint16_t*>(shared_.q);
-        for (uint32_t item = threadIdx.x; item < S::kRows * S::kHeadDim; item += S::kThreads) {
+        for (uint32_t item = forgotten(threadIdx.x); item < S::kRows * S::kHeadDim; item += S::kThreads) {
             // The order of XqaShared::q: element e of a k-step, step s of a pair, half, row, pair, row tile.
             const uint32_t element = item % 4, step = item / 4 % 2, half = item / 8 % 2, row = item / 16 % 8;
             const uint32_t pair = item / 128 % (S::kHeadDim / 16), tile = item / 128 / (S::kHeadDim / 16);
@@ -153,8 +159,8 @@ class Xqa {
         return (2 * (step / kPerLoad) + half) * 4 * kPerLoad + step % kPerLoad * 4;
     }
 
-    __device__ __forceinline__ void reduce_leaf(const Unit& unit, const int32_t* block_table, uint32_t leaf,
-                                                XqaState<S>& state, uint32_t& nan) {
+    __device__ __forceinline__ void reduce_leaf(const Unit& unit, int32_t request, uint32_t leaf, XqaState<S>& state,
+                                                uint32_t& nan) {
         const uint32_t first_token = leaf * kLeafTokens;
         // Two sets: a warp may be at the next leaf's scores while another still reads values of this one.
         const uint8_t** value_tiles = shared_.value_tiles[leaf & 1];
@@ -166,7 +172,7 @@ class Xqa {
             const int32_t live = static_cast<int32_t>(unit.length) - static_cast<int32_t>(token);
             const uint8_t* key_tile = nullptr;
             if (live > 0) {
-                const TilePlace place = tile_place(p_.kv, block_table, token / kTileTokens);
+                const TilePlace place = tile_place(p_.kv, request, token / kTileTokens);
                 key_tile = tile_address(p_.kv.k, place, unit.head);
                 if (lane_.index == 0) value_tiles[tile] = tile_address(p_.kv.v, place, unit.head);
             }
@@ -225,11 +231,11 @@ class Xqa {
     __device__ __forceinline__ void score_tile(const uint8_t* key_tile, int32_t live, float (&scores)[S::kRowTiles][4],
                                                uint32_t& nan) {
         const uint32_t half = lane_.quad_pair & 1;
-        const uint32_t key = lane_.operand_row + 8 * (lane_.quad_pair >> 1);
+        const uint32_t key = forgotten(lane_.operand_row) + 8 * (lane_.quad_pair >> 1);
         const uint8_t* source = key_tile + key * p_.kv.k.token_bytes + 16 * half;
         float sums[S::kRowTiles][8] = {};
         // Loads in flight: 32 registers.
-        constexpr int kBatch = S::kKeyLoads < 8 ? S::kKeyLoads : 8;
+        constexpr int kBatch = S::kKeyLoads < 8 ? S::kKeyLoads : 8 / S::Operand::kElementBytes;
         constexpr int kFreshLoads = 2;
 #pragma unroll
         for (int first = 0; first < S::kKeyLoads; first += kBatch) {
@@ -453,7 +459,7 @@ class Xqa {
                 const int32_t member = static_cast<int32_t>(8 * r + row_of(second));
                 if (member >= p_.group) continue;
                 const SoftmaxDenominator d = state.denominators[r][second];
-                const float factor = output_factor(d.sum, output_scale_);
+                const float factor = output_factor(d.sum, output_scale());
                 uint16_t* out = out_of(p_, unit.row, unit.head, member);
 #pragma unroll
                 for (int i = 2 * second; i < 8; i += 4) {
@@ -477,7 +483,7 @@ class Xqa {
     const Lane lane_;
     const uint32_t warp_;
     const bool wide_;  // loads of 16 bytes; else of 8
-    float score_scale_, output_scale_;
+    float score_scale_;
 };
 
 template <typename Format, int kHeadDim, int kRowTiles, bool kMasksTail = true>

@@ -5,20 +5,17 @@
 
 #include <string>
 
-#include "ops/decode/params.h"
 #include "runtime/launch.h"
 #include "runtime/operator.h"
 #include "runtime/paged_cache_checks.h"
+#include "test_ops/decode_unmasked/params.h"
 
 SM70_CAPABILITY_REVISION(1)
 
 namespace sm70::decode_unmasked {
 
-using decode::DecodeParams;
 using runtime::Argument;
 using torch::stable::Tensor;
-
-constexpr int64_t kHeadDim = 64;
 
 PagedCache paged_cache(const Tensor& cache) {
     const int64_t element = static_cast<int64_t>(cache.element_size());
@@ -47,7 +44,7 @@ void decode_unmasked(const Tensor& q, const Tensor& key_cache, const Tensor& val
                         "Pass a narrower table");
     }
 
-    DecodeParams params{};
+    Params params{};
     params.q = static_cast<const uint16_t*>(q.data_ptr());
     params.q_row_stride = q.stride(0);
     params.q_head_stride = q.stride(1);
@@ -77,7 +74,7 @@ void decode_unmasked(const Tensor& q, const Tensor& key_cache, const Tensor& val
     request.kernel = kernel.c_str();  // a format without a kernel is the driver's to report
     request.grid = {static_cast<uint32_t>(q.size(0))};
     request.block = {kHeadDim};
-    request.dynamic_shared_bytes = static_cast<uint32_t>(decode::xqa_shared_bytes(kHeadDim, 1));
+    request.dynamic_shared_bytes = static_cast<uint32_t>(decode::xqa_shared_bytes(kHeadDim, kRowTiles));
     request.params = &params;
     request.params_bytes = sizeof(params);
     request.device = &device;

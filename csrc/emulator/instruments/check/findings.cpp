@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "../../error.h"
-#include "../../source_text.h"
 
 namespace sm70emu::check {
 namespace {
@@ -40,7 +39,7 @@ const char* checker_of(const std::string& error) {
 }  // namespace
 
 std::string instruction_text(const DecodedKernel& kernel, uint64_t pc) {
-    const std::string source = source_text(kernel, pc);
+    const std::string source = kernel.sources[pc].text();
     return "+" + hex(16 * pc) + " " + kernel.texts[pc] + (source.empty() ? "" : " (" + source + ")");
 }
 
@@ -59,7 +58,7 @@ void Findings::add(Core& core, Checker checker, int lane, const std::string& sen
         if (limit_) return;
     }
     finding.sass = kernel.texts[core.pc];
-    finding.source = source_text(kernel, core.pc);
+    finding.source = kernel.sources[core.pc].text();
     finding.what = finding.checker + ": " + sentence;
     std::copy_n(core.block->id, 3, finding.block);
     finding.warp = core.warp->index;
