@@ -335,7 +335,7 @@ def _estimated_rows() -> Iterator[tuple[Row, str]]:
 
 
 @pytest.mark.benchmark(timer=replay_timer)
-@pytest.mark.parametrize("row,variant", _estimated_rows(), ids=lambda value: getattr(value, "name", value))
+@pytest.mark.parametrize("row,variant", tuple(_estimated_rows()), ids=lambda value: getattr(value, "name", value))
 def test_estimate(row: Row, variant: str, record_estimate: Any) -> None:
     """The same rows by the cycle model, where no GPU measures them."""
     about = EstimatedRow(
