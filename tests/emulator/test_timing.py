@@ -118,6 +118,21 @@ def test_l2_serves_what_blocks_share(compiled):
     assert result.kernels[0].details["l2_load_hit_rate"] > 0.98
 
 
+def test_the_next_launch_finds_little_results_in_l2(compiled):
+    program = compiled("timing_units")
+
+    def second(size: int) -> float:
+        buffers = [aligned(size, np.uint8) for _ in range(3)]
+        with Instruments(timing={"launch_us": 0}) as instruments:
+            for source, target in ((0, 1), (1, 2)):
+                arguments = (buffers[source], buffers[target])
+                program.run("copy16", size // 4096, 256, *arguments, outputs=(1,), instruments=instruments.handle)
+            return float(instruments.report("timing")["launches"][1]["dram_read_bytes"])
+
+    assert second(2 << 20) == 0
+    assert second(8 << 20) == pytest.approx(8 << 20, rel=1e-3)
+
+
 def test_blocks_of_different_length_are_balanced(compiled):
     program, out = compiled("timing_units"), aligned(640 * 1024, np.float32)
 
