@@ -18,7 +18,7 @@ import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, ParamSpec, cast
+from typing import Literal, ParamSpec
 
 import torch
 from torch import Tensor
@@ -42,13 +42,16 @@ LEAF_TOKENS = 128
 
 @functools.cache
 def _ask_operator(*shape_and_multiprocessors: int) -> int:
-    return library.call_int64("sm70_decode_workspace_bytes", *shape_and_multiprocessors)
+    return library.call_int64("sm70_kernels_decode_workspace_bytes", *shape_and_multiprocessors)
 
 
 def _called_while_tracing(function: Callable[P, int]) -> Callable[P, int]:
-    """torch.compile takes the result for a constant: it can't trace ctypes."""
-    mark: Any = torch.compiler.assume_constant_result  # untyped
-    return cast(Callable[P, int], mark(function))
+    """torch.compile takes the result for a constant: it can't trace ctypes.
+
+    This is what torch.compiler.assume_constant_result does, but that imports torch._dynamo, which takes seconds.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
 
 @_called_while_tracing
