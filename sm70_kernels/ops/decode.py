@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from sm70_kernels import _native, emulator
-from sm70_kernels._arguments import format_name, require_tensors, split_scale
+from sm70_kernels._arguments import fake, format_name, require_tensors, split_scale
 
 #: Revision of the numerical contract and workspace layout that this module is written for; the DSO must have the same.
 CAPABILITY_REVISION = 1
@@ -288,8 +288,4 @@ def decode(
     )  # fmt: skip
 
 
-def _fake(*_arguments: object, **_named: object) -> None:
-    """The operator returns nothing: its effect is on its arguments."""
-
-
-torch.library.register_fake("sm70_kernels::decode", _fake)
+torch.library.register_fake("sm70_kernels::decode", fake("decode"))
