@@ -34,6 +34,7 @@ from sm70_kernels.bench import (
     replay_timer,
     sample,
 )
+from sm70_kernels.bench.pages import page_tables
 from sm70_kernels.bench.rows import row_facts, seed_of
 from sm70_kernels.ops import decode
 
@@ -127,18 +128,6 @@ ROWS = {row.name: row for row in _rows()}
 SCALAR_ESTIMATES = ("B1-8K", "B32-8K")
 
 
-def page_tables(row: Row, generator: torch.Generator) -> tuple[int, Tensor]:
-    """Number of pages, and an int32 block table ``[B, max_blocks]`` of them in random order, -1 past the live ones."""
-    counts = [-(-length // row.page) for length in row.lengths]
-    shuffled = torch.randperm(sum(counts), generator=generator).to(torch.int32)
-    table = torch.full((len(counts), max(counts)), -1, dtype=torch.int32)
-    first = 0
-    for index, count in enumerate(counts):
-        table[index, :count] = shuffled[first : first + count]
-        first += count
-    return sum(counts), table
-
-
 def plan_of(row: Row, variant: str, device: torch.device, table: Tensor) -> decode.DecodePlan:
     """The row's plan."""
     return decode.plan(
@@ -152,7 +141,7 @@ class Job:
 
     def __init__(self, row: Row, device: torch.device, seed: int = 0) -> None:
         self.row = row
-        pages, table = page_tables(row, torch.Generator().manual_seed(seed))
+        pages, table = page_tables(row.lengths, row.page, torch.Generator().manual_seed(seed))
         on_device = torch.Generator(device).manual_seed(seed)
         shape = (pages, 2, row.page, row.kv_heads, row.head_dim)
         pool = torch.randn(shape, dtype=torch.float16, device=device, generator=on_device)
@@ -215,7 +204,7 @@ def make_job(row: Row, device: torch.device, seed: int = 0) -> Job:
 
 def estimated_call(row: Row, variant: str = "xqa") -> Callable[[], object]:
     """The row's launch on CPU tensors of no particular values, for the cycle model: only tables and lengths matter."""
-    pages, table = page_tables(row, torch.Generator().manual_seed(0))
+    pages, table = page_tables(row.lengths, row.page, torch.Generator().manual_seed(0))
     dtype = torch.float16 if row.format == "fp16" else torch.uint8
     caches = torch.empty((pages, 2, row.page, row.kv_heads, row.head_dim), dtype=dtype).unbind(1)
     q = torch.zeros(len(row.lengths), row.group * row.kv_heads, row.head_dim, dtype=torch.float16)
@@ -335,7 +324,7 @@ def _estimated_rows() -> Iterator[tuple[Row, str]]:
 
 
 @pytest.mark.benchmark(timer=replay_timer)
-@pytest.mark.parametrize("row,variant", _estimated_rows(), ids=lambda value: getattr(value, "name", value))
+@pytest.mark.parametrize("row,variant", tuple(_estimated_rows()), ids=lambda value: getattr(value, "name", value))
 def test_estimate(row: Row, variant: str, record_estimate: Any) -> None:
     """The same rows by the cycle model, where no GPU measures them."""
     about = EstimatedRow(

@@ -30,6 +30,7 @@ from sm70_kernels.bench import (
     replay,
     replay_timer,
 )
+from sm70_kernels.bench.pages import page_tables
 from sm70_kernels.bench.rows import row_facts
 from sm70_kernels.ops import kv_cache
 
@@ -137,18 +138,6 @@ def sample_tokens(length: int, page: int, generator: torch.Generator) -> Tensor:
     return torch.tensor(sorted({*drawn, *(token for token in edges if 0 <= token < length)}))
 
 
-def page_tables(row: Row, generator: torch.Generator) -> tuple[int, Tensor]:
-    """Number of pages, and an int32 block table ``[B, max_blocks]`` of them in random order, -1 past the live ones."""
-    counts = [-(-length // row.page) for length in row.lengths]
-    shuffled = torch.randperm(sum(counts), generator=generator).to(torch.int32)
-    table = torch.full((len(counts), max(counts)), -1, dtype=torch.int32)
-    first = 0
-    for index, count in enumerate(counts):
-        table[index, :count] = shuffled[first : first + count]
-        first += count
-    return sum(counts), table
-
-
 def same_bits(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors of uint8 or FP16 hold the same bits."""
     return torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
@@ -168,7 +157,7 @@ class GatherJob:
 
     def __init__(self, row: Row, device: torch.device, seed: int) -> None:
         self.row, self.generator = row, torch.Generator().manual_seed(seed)
-        pages, table = page_tables(row, self.generator)
+        pages, table = page_tables(row.lengths, row.page, self.generator)
         on_device = torch.Generator(device).manual_seed(seed)
         pool = torch.randn(
             (pages, 2, row.page, KV_HEADS, HEAD_DIM), dtype=torch.float16, device=device, generator=on_device
@@ -216,7 +205,7 @@ class WriteJob:
     def __init__(self, row: Row, device: torch.device, seed: int) -> None:
         self.row, self.generator = row, torch.Generator().manual_seed(seed)
         (length,) = row.lengths
-        pages, table = page_tables(row, self.generator)
+        pages, table = page_tables(row.lengths, row.page, self.generator)
         tokens = torch.arange(length)
         slots = table[0].to(torch.int64)[tokens // row.page] * row.page + tokens % row.page
         self.slots = slots.to(device)
@@ -267,7 +256,7 @@ def make_job(row: Row, device: torch.device, seed: int = 0) -> Job:
 def estimated_call(row: Row) -> Callable[[], None]:
     """The row's launch on CPU tensors of no particular values, for the cycle model: only tables and slots matter."""
     generator = torch.Generator().manual_seed(0)
-    pages, table = page_tables(row, generator)
+    pages, table = page_tables(row.lengths, row.page, generator)
     dtype = torch.float16 if row.format == "fp16" else torch.uint8
     caches = torch.empty((pages, 2, row.page, KV_HEADS, HEAD_DIM), dtype=dtype).unbind(1)
     scales = SCALES[row.scale]

@@ -4,7 +4,8 @@
     python scripts/coverage_of_forms.py --out build/opcode_forms.md --operator-tests
 
 ``--operator-tests`` runs tests/ops as well, which takes minutes, to tell forms that only operator tests execute from
-those that nothing does. Exit code 1 if a form is executed by no conformance test. What a form is: tests/corpus/forms.py.
+those that nothing does. Exit code 1 if a form is executed by no conformance test. What a form is:
+tests/corpus/forms.py.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -51,3 +53,21 @@ def require_tensors(op: str, **arguments: object) -> None:
                 f"{op}: argument {name!r}: got {type(value).__name__}, want a torch.Tensor. Convert it, with "
                 "torch.as_tensor for instance"
             )
+
+
+def fake(op: str) -> Callable[..., None]:
+    """The fake implementation of an operator that returns nothing: its effect is on its arguments.
+
+    torch takes it for meta tensors, and also if one is mixed with real ones, whose outputs would stay unwritten.
+    """
+
+    def check(*arguments: object, **named: object) -> None:
+        tensors = [value for value in (*arguments, *named.values()) if isinstance(value, Tensor)]
+        devices = sorted({tensor.device.type for tensor in tensors})
+        if "meta" in devices and len(devices) > 1:
+            raise RuntimeError(
+                f"{op}: tensors: got some on the device meta and some on {devices[0]}, want all on one device. "
+                "Move all tensors to one device"
+            )
+
+    return check

@@ -41,27 +41,6 @@ void park_by_mask(Core& core, uint32_t exec, GroupState state, uint8_t barrier, 
     core.signal = Signal::Blocked;
 }
 
-bool release_convergence(Warp& warp) {
-    for (size_t i = 0; i < warp.groups.size(); ++i) {
-        const Group group = warp.groups[i];
-        if (group.state != GroupState::AtConvergence) continue;
-        const uint32_t members = participants(warp, group.barrier, group.mask) | group.mask;
-        uint32_t arrived = 0;
-        for (const auto& other : warp.groups)
-            if (other.state == GroupState::AtConvergence && other.barrier == group.barrier && other.pc == group.pc &&
-                (other.mask & ~members) == 0)
-                arrived |= other.mask;
-        if (arrived != members) continue;
-        std::vector<Group> kept;
-        for (const auto& other : warp.groups)
-            if ((other.mask & arrived) == 0) kept.push_back(other);
-        kept.push_back({arrived, group.pc, GroupState::Ready, 0, 0});
-        warp.groups.swap(kept);
-        return true;
-    }
-    return false;
-}
-
 /// Lanes that wait with the same mask meet, wherever each of them does: lanes of another mask, in another WARPSYNC,
 /// have nothing to do with them.
 bool release_warpsync(Warp& warp) {
@@ -81,6 +60,34 @@ bool release_warpsync(Warp& warp) {
         }
     }
     return released;
+}
+
+/// Lanes that wait at the group's convergence point, all of those that it waits for.
+uint32_t arrived_with(const Warp& warp, const Group& group, uint32_t members) {
+    uint32_t arrived = 0;
+    for (const auto& other : warp.groups)
+        if (other.state == GroupState::AtConvergence && other.barrier == group.barrier && other.pc == group.pc &&
+            (other.mask & ~members) == 0)
+            arrived |= other.mask;
+    return arrived;
+}
+
+/// `excused`: lanes that are not waited for.
+bool release_convergence(Warp& warp, uint32_t excused) {
+    for (size_t i = 0; i < warp.groups.size(); ++i) {
+        const Group group = warp.groups[i];
+        if (group.state != GroupState::AtConvergence) continue;
+        const uint32_t members = participants(warp, group.barrier, group.mask) | group.mask;
+        const uint32_t arrived = arrived_with(warp, group, members);
+        if (members & ~arrived & ~excused) continue;
+        std::vector<Group> kept;
+        for (const auto& other : warp.groups)
+            if ((other.mask & arrived) == 0) kept.push_back(other);
+        kept.push_back({arrived, group.pc, GroupState::Ready, 0, 0});
+        warp.groups.swap(kept);
+        return true;
+    }
+    return false;
 }
 
 void complete_barrier(Block& block, uint8_t index) {
@@ -192,8 +199,16 @@ void release_waiting(Warp& warp) {
         waiting |= group.state == GroupState::AtConvergence || group.state == GroupState::AtWarpSync;
     if (!waiting) return;
     release_warpsync(warp);
-    while (release_convergence(warp)) {
+    while (release_convergence(warp, 0)) {
     }
+    // ptxas leaves a region without BREAK where a WARPSYNC comes next. Where nothing else can go on, lanes at BSYNC
+    // that wait for none but lanes there, which most likely wait for them, go on without those.
+    uint32_t at_warpsync = 0;
+    for (const auto& group : warp.groups) {
+        if (group.state == GroupState::Ready) return;
+        if (group.state == GroupState::AtWarpSync) at_warpsync |= group.mask;
+    }
+    if (at_warpsync) release_convergence(warp, at_warpsync);
 }
 
 std::string describe_deadlock(const Block& block, const DecodedKernel& kernel) {

@@ -157,7 +157,7 @@ def estimate(
     *,
     board: str = "v100-sxm2",
     clocks_mhz: Sequence[float] = CLOCKS_MHZ,
-    whole_blocks: int = 4,
+    whole_blocks: int = 8,
     threads: int | None = None,
     **changes: float,
 ) -> Estimate:
@@ -167,7 +167,8 @@ def estimate(
         call: launches operators of this package; everything else in it costs nothing.
         board: a row of the machine table: ``v100-sxm2``, ``v100-72``, ``v100-pcie``.
         clocks_mhz: SM clocks; the first is the one whose details are reported.
-        whole_blocks: blocks of each grid that are run from start to end, evenly spaced. More where blocks differ.
+        whole_blocks: blocks of each grid that are run from start to end, evenly spaced. More where blocks
+            differ, fewer where they are long and alike.
         threads: worker threads of the emulator.
         changes: parameters of the machine table for a "what if" (``dram_gbps=425``), or budgets of the instrument
             (``recorded``, ``heads``, ``instructions``). They are told in ``Estimate.machine``.

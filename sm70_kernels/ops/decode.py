@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from sm70_kernels import _native
-from sm70_kernels._arguments import format_name, require_tensors, split_scale
+from sm70_kernels._arguments import fake, format_name, require_tensors, split_scale
 from sm70_kernels._planning import called_while_tracing, multiprocessors
 
 #: Revision of the numerical contract and workspace layout that this module is written for; the DSO must have the same.
@@ -40,7 +40,7 @@ LEAF_TOKENS = 128
 
 @functools.cache
 def _ask_operator(*shape_and_multiprocessors: int) -> int:
-    return library.call_int64("sm70_decode_workspace_bytes", *shape_and_multiprocessors)
+    return library.call_int64("sm70_kernels_decode_workspace_bytes", *shape_and_multiprocessors)
 
 
 @called_while_tracing
@@ -269,8 +269,4 @@ def decode(
     )  # fmt: skip
 
 
-def _fake(*_arguments: object, **_named: object) -> None:
-    """The operator returns nothing: its effect is on its arguments."""
-
-
-torch.library.register_fake("sm70_kernels::decode", _fake)
+torch.library.register_fake("sm70_kernels::decode", fake("decode"))

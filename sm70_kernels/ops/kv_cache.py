@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sm70_kernels import _native
-from sm70_kernels._arguments import format_name, require_tensors, split_scale
+from sm70_kernels._arguments import fake, format_name, require_tensors, split_scale
 
 #: Revision of the numerical contract that this module is written for; the DSO must have the same.
 CAPABILITY_REVISION = 1
@@ -153,9 +153,5 @@ def gather_paged_kv(
     return k_out, v_out
 
 
-def _fake(*_arguments: object, **_named: object) -> None:
-    """The operators return nothing: their effect is on their arguments."""
-
-
 for _name in ("write_paged_kv", "gather_paged_kv"):
-    torch.library.register_fake(f"sm70_kernels::{_name}", _fake)
+    torch.library.register_fake(f"sm70_kernels::{_name}", fake(_name))

@@ -297,6 +297,54 @@ def divided(inputs: Source) -> Launch:
 
 
 @kernel("""
+extern "C" __global__ void counted_together(const unsigned* in, unsigned* out) {
+    __shared__ unsigned total[4], places[128];
+    const unsigned t = threadIdx.x, x = in[t];
+    if (t < 4) total[t] = t;
+    const int any_large = __syncthreads_or(x > 0xfffffff0u);
+    atomicAdd(&total[1], x);
+    const unsigned place = atomicAdd(&total[2], 1u) - 2;
+    atomicAdd(&total[x & 3], 0u);
+    atomicMax(&total[3], x);
+    places[place] = x;
+    const int never = __syncthreads_or(0), all_odd = __syncthreads_and(x & 1), odd = __syncthreads_count(x & 1);
+    unsigned sum = 0;
+    for (unsigned i = 0; i < 128; ++i) sum += places[i] * 3;
+    out[t] = total[1] ^ total[3] ^ sum ^ (any_large << 3) ^ (never << 5) ^ (all_odd << 7) ^ (odd << 9);
+}
+""")
+def counted_together(inputs: Source) -> Launch:
+    x = inputs.bits(128, np.uint32)
+    total, odd = int(x.sum(dtype=np.uint64)), int((x & 1).sum())
+    value = (total + 1) ^ int(x.max()) ^ (3 * total) ^ int((x > 0xFFFFFFF0).any()) << 3 ^ (odd == 128) << 7 ^ odd << 9
+    return Launch((x,), (np.full(128, value & 0xFFFFFFFF, np.uint32),))
+
+
+@kernel("""
+// Exchange in segments whose width only the launch knows.
+extern "C" __global__ void segments(const unsigned* in, unsigned* out, int width, unsigned by) {
+    const unsigned t = threadIdx.x, x = in[t];
+    out[t] = __shfl_sync(0xffffffffu, x, (int)(x & 31), width);
+    out[128 + t] = __shfl_up_sync(0xffffffffu, x, by, width);
+    out[256 + t] = __shfl_down_sync(0xffffffffu, x, by, width);
+    out[384 + t] = __shfl_xor_sync(0xffffffffu, x, (int)by, width);
+    out[512 + t] = __shfl_up_sync(0xffffffffu, x, x & 7, width);
+}
+""")
+def segments(inputs: Source) -> Launch:
+    width, by = 8, 3
+    x, t = inputs.bits(128, np.uint32), np.arange(128)
+    first, last = t & ~(width - 1), t | (width - 1)
+
+    def taken(source: np.ndarray) -> np.ndarray:
+        inside = (source >= first) & (source <= last)
+        return x[np.where(inside, source, t)]
+
+    rows = [x[first + (x & (width - 1)).astype(int)], taken(t - by), taken(t + by), taken(t ^ by), taken(t - (x & 7))]
+    return Launch((x,), (np.concatenate(rows).astype(np.uint32),), (np.int32(width), np.uint32(by)))
+
+
+@kernel("""
 extern "C" __global__ void stops(const unsigned* in, unsigned* out) {
     out[threadIdx.x] = in[threadIdx.x];
     if (in[threadIdx.x] == 5) __trap();

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tests.corpus.line_comparisons import FLOAT_RELATIONS, JOINTS, RELATIONS, SIDES, compared
-from tests.corpus.lines import A, B, C, K, L, Lines, Q, Take, W, X, Y, Z, after, number
+from tests.corpus.lines import A, B, C, F, K, L, Lines, Q, Take, W, X, Y, Z, after, number
 from tests.random_programs.integer_operations import signed
 
 #: A loop of up to three turns, which can't be predicated, past which the branch goes.
@@ -88,6 +88,23 @@ def branches() -> Lines:
     return lines
 
 
+def equalities() -> Lines:
+    """Before a branch, with immediates and constants."""
+    lines = Branches("equal_branches")
+    one_and_a_half = number(np.float32(1.5))
+    for relation in ("eq", "ne"):
+        compare = RELATIONS[relation]
+        lines.both(f"setp.{relation}.s32 {{s0}}, {{a}}, -7;", compare, after(signed, A), number(np.int32(-7)))
+        wide = number(np.uint64(0x7FFF0000000F))
+        lines.both(f"setp.{relation}.s64 {{s0}}, {{w}}, 31;", compare, W, number(np.uint64(31)))
+        lines.both(f"setp.{relation}.s64 {{s0}}, {{w}}, 0x7fff0000000f;", compare, W, wide)
+        lines.both(f"setp.{relation}.s64 {{s0}}, {{w}}, {{l}};", compare, W, L)
+    for relation in ("eq", "neu", "lt", "geu"):
+        lines.both(f"setp.{relation}.f32 {{s0}}, {{x}}, {{f}};", FLOAT_RELATIONS[relation], X, F)
+        lines.both(f"setp.{relation}.f32 {{s0}}, {{x}}, 0f3FC00000;", FLOAT_RELATIONS[relation], X, one_and_a_half)
+    return lines
+
+
 def all_lines() -> list[Lines]:
     """Every list."""
-    return [branches()]
+    return [branches(), equalities()]

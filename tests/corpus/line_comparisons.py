@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tests.corpus.lines import INTEGER, WIDE, A, B, C, F, K, L, Lines, Q, Take, V, W, X, Y, after, number
+from tests.corpus.lines import INTEGER, WIDE, A, B, C, F, K, L, Lines, P, Q, Take, V, W, X, Y, after, number
 from tests.random_programs.exact import flush
 from tests.random_programs.integer_operations import signed
 
@@ -147,6 +147,26 @@ def bit_tests() -> Lines:
     return lines
 
 
+def predicates() -> Lines:
+    """PLOP3: three predicates joined."""
+    lines = Lines("predicates")
+    operations = {"and": operator.and_, "or": operator.or_, "xor": operator.xor}
+    for first, second, inverted in itertools.product(operations, operations, ("", "p", "q", "s1")):
+        text = "setp.lt.u32 {s1}, {a}, {b}; "
+        names = {"p": "{p}", "q": "{q}", "s1": "{s1}"}
+        if inverted:
+            text += f"not.pred {{s2}}, {names[inverted]}; "
+            names[inverted] = "{s2}"
+        text += f"{first}.pred {{s0}}, {names['p']}, {names['q']}; {second}.pred {{s0}}, {{s0}}, {names['s1']};"
+        takes = [after(operator.invert, take) if name == inverted else take for name, take in (("p", P), ("q", Q))]
+        lines.add(text + USES[1][0], _joined(operations[first], operations[second], inverted == "s1"), *takes, A, B, C)
+    return lines
+
+
+def _joined(first: Compare, second: Compare, less_inverted: bool) -> Callable[..., np.ndarray]:
+    return lambda p, q, a, b, c: np.where(second(first(p, q), (a < b) ^ less_inverted), a, c)
+
+
 def _of_bits(operation: Compare, compare: Compare) -> Compare:
     return lambda x, y: compare(operation(x, y), 0)
 
@@ -154,4 +174,4 @@ def _of_bits(operation: Compare, compare: Compare) -> Compare:
 def all_lines() -> list[Lines]:
     """Every list."""
     assert INTEGER > 0 and WIDE > 0  # constants that differ in sign from some of the inputs
-    return [integers(), floats(), bit_tests()]
+    return [integers(), floats(), bit_tests(), predicates()]

@@ -138,6 +138,41 @@ def addresses() -> Lines:
     return lines
 
 
+def shifted_sums() -> Lines:
+    """LEA.HI: the upper bits of 64, added to or taken from others; quotients by powers of two; IABS; IMAD.WIDE with a
+    constant that has no parameter."""
+    lines = Lines("shifted_sums")
+    for shift in (1, 3, 12, 28, 31):
+        by = number(np.uint64(shift))
+        for base in ("{v}", "{l}"):
+            text = f"shr.u64 {{x0}}, {{w}}, {shift}; add.s64 {{x0}}, {{x0}}, {base};" + MIXED
+            lines.add(text, mixed(lambda w, n, base: (w >> n) + base), W, by, WIDES[base])
+        for base in ("{b}", "{k}"):
+            upper = f"shr.u64 {{x0}}, {{v}}, {shift}; cvt.u32.u64 {{t0}}, {{x0}}; "
+            lines.add(upper + f"add.s32 {{d}}, {{t0}}, {base};", lambda v, n, y: u32(v >> n) + y, V, by, WORDS[base])
+            lines.add(upper + f"sub.s32 {{d}}, {{t0}}, {base};", lambda v, n, y: u32(v >> n) - y, V, by, WORDS[base])
+            lines.add(upper + f"sub.s32 {{d}}, {base}, {{t0}};", lambda v, n, y: y - u32(v >> n), V, by, WORDS[base])
+        if shift < 31:
+            power = number(np.uint32(1 << shift))
+            lines.add(f"div.s32 {{d}}, {{a}}, {1 << shift};", lambda x, y: of.divide_signed(x, y)[0], A, power)
+            lines.add(f"rem.s32 {{d}}, {{c}}, {1 << shift};", lambda x, y: of.divide_signed(x, y)[1], C, power)
+    for text, take in (("{k}", K), ("{a}", A)):
+        lines.add(f"abs.s32 {{d}}, {text};", lambda x: np.where(signed(x) < 0, np.uint32(0) - x, x), take)
+    for sign, second in itertools.product("us", ("{b}", "{k}", "19")):
+        constant = 0x7FFF0000000F + 0x100000001 * len(lines.lines)  # each another, or it goes to a register
+        text = f"mad.wide.{sign}32 {{x0}}, {{a}}, {second}, {constant};" + MIXED
+        lines.add(text, mixed(_product(sign)), A, WORDS[second], number(np.uint64(constant)))
+    for shift, (x, take) in itertools.product((2, 7, 30), (("{a}", A), ("{c}", C))):
+        upper = f"shr.u32 {{t0}}, {x}, {shift}; "
+        by = number(np.uint32(shift))
+        lines.add(upper + "sub.s32 {d}, {t0}, {b};", lambda x, n, y: (x >> n) - y, take, by, B)
+        lines.add(upper + "sub.s32 {d}, {b}, {t0};", lambda x, n, y: y - (x >> n), take, by, B)
+        lines.add(upper + "add.s32 {d}, {t0}, {b};", lambda x, n, y: (x >> n) + y, take, by, B)
+        text = upper + "cvt.u64.u32 {x0}, {t0}; add.s64 {x0}, {x0}, {v};" + MIXED
+        lines.add(text, mixed(lambda x, n, y: wide(x >> n) + y), take, by, V)
+    return lines
+
+
 def _clamped(function: Callable[..., np.ndarray], most: int) -> Callable[..., np.ndarray]:
     """Shifts by at most the width."""
     return lambda x, n: function(x, np.minimum(n, np.uint32(most)))
@@ -209,4 +244,4 @@ def logic() -> Lines:
 
 def all_lines() -> list[Lines]:
     """Every list."""
-    return [sums(), addresses(), shifts(), logic()]
+    return [sums(), addresses(), shifted_sums(), shifts(), logic()]

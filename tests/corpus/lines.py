@@ -1,6 +1,7 @@
 """Straight-line PTX: a line of text and the numpy function that says what it computes, a word a thread.
 
-To add a form, add a line to one of the lists in `line_*.py`. A line may use
+To add a form, add a list of lines to a module `line_*.py`, or lines at the end of a list: what comes before is recorded
+on a GPU by the kernel that it is in. A line may use
 
 - `{a} {b} {c}`: 32-bit registers, with random bits and edge values; `{x} {y} {z}`: the same, mostly ordinary floats;
   `{h} {i} {j}`: the same, pairs of ordinary halves; `{w} {v}`: 64-bit registers; `{p} {q}`: predicates;

@@ -13,7 +13,7 @@ import numpy as np
 from tests.corpus import lines
 from tests.corpus.forms import form
 from tests.corpus.line_comparisons import USES
-from tests.corpus.lines import A, B, C, K, Line, Lines
+from tests.corpus.lines import A, B, C, F, K, Line, Lines, X
 from tests.emulator import toolchain
 
 
@@ -28,8 +28,8 @@ class Patched:
     high: int
 
 
-#: Bits of the upper word: the relation of ISETP (LT 1, EQ 2, LE 3, GT 4, NE 5, GE 6), and the sign of LEA's index; of
-#: the lower: the sign of its base.
+#: Bits of the upper word: the relation of ISETP (LT 1, EQ 2, LE 3, GT 4, NE 5, GE 6) and of FSETP (also NUM 7, and with
+#: 7 more of each: NAN, LTU, EQU, LEU, GTU, NEU, GEU), and the sign of LEA's index; of the lower: the sign of its base.
 RELATION_BIT = 12
 INDEX_NEGATED = 1 << 8
 BASE_NEGATED = 1 << 63
@@ -48,6 +48,20 @@ PATCHED = [
         find=r"ISETP\.GT\.AND P\d, PT, R\d+, c",
         low=0,
         high=(4 ^ 3) << RELATION_BIT,
+    ),
+    Patched(
+        form="ISETP.EQ.AND P, PT, R, I, PT",
+        line=Line("setp.ne.s32 {s0}, {a}, -7;" + USES[1][0], lambda x, c: np.where(x == 0xFFFFFFF9, x, c), (A, C)),
+        find=r"ISETP\.NE\.AND P\d, PT, R\d+, -0x7, PT",
+        low=0,
+        high=(5 ^ 2) << RELATION_BIT,
+    ),
+    Patched(
+        form="FSETP.EQ.AND P, PT, R, c0, PT",
+        line=Line("setp.neu.f32 {s0}, {x}, {f};" + USES[1][0], lambda x, y, a, c: np.where(x == y, a, c), (X, F, A, C)),
+        find=r"FSETP\.NEU\.AND P\d, PT, R\d+, c",
+        low=0,
+        high=(13 ^ 2) << RELATION_BIT,
     ),
     Patched(
         form="LEA R, -R, R, I",

@@ -71,8 +71,8 @@ RANGES = {
 
 
 def of_turns(x: np.ndarray, quarter: int) -> np.ndarray:
-    """Sine or cosine of what the unit is given, which is judged by that alone: PTX's argument times 1/2pi, cut to single
-    precision. Whole quarters of a turn are taken off exactly, so that results near zero are exact too."""
+    """Sine or cosine of what the unit is given, which is judged by that alone: PTX's argument times 1/2pi, cut to
+    single precision. Whole quarters of a turn are taken off exactly, so that results near zero are exact too."""
     given = multiply(x.astype(np.float32), np.full(x.shape, 0.15915494, np.float32), "rz").astype(np.float64)
     quarters = np.rint(4 * given)
     rest = 2 * np.pi * (given - quarters / 4)

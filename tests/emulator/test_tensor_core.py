@@ -101,8 +101,8 @@ def test_lane_maps_half_accumulator_to_single(compiled, rng):
 
 def as_published(a: np.ndarray, b: np.ndarray, c: float, dtype: type) -> float:
     """The arithmetic of Fasi, Higham, Mikaitis, Pranesh, in exact rationals: four products and an addend, cut to 23
-    bits below the largest exponent, where that of a product is the sum of its factors'; the sum cut to single precision,
-    or rounded to half."""
+    bits below the largest exponent, where that of a product is the sum of its factors'; the sum cut to single
+    precision, or rounded to half."""
 
     def exponent(x: float, least: int) -> int:
         return max(int(np.frexp(x)[1]) - 1, least)

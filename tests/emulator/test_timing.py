@@ -118,6 +118,21 @@ def test_l2_serves_what_blocks_share(compiled):
     assert result.kernels[0].details["l2_load_hit_rate"] > 0.98
 
 
+def test_the_next_launch_finds_little_results_in_l2(compiled):
+    program = compiled("timing_units")
+
+    def second(size: int) -> float:
+        buffers = [aligned(size, np.uint8) for _ in range(3)]
+        with Instruments(timing={"launch_us": 0}) as instruments:
+            for source, target in ((0, 1), (1, 2)):
+                arguments = (buffers[source], buffers[target])
+                program.run("copy16", size // 4096, 256, *arguments, outputs=(1,), instruments=instruments.handle)
+            return float(instruments.report("timing")["launches"][1]["dram_read_bytes"])
+
+    assert second(2 << 20) == 0
+    assert second(8 << 20) == pytest.approx(8 << 20, rel=1e-3)
+
+
 def test_blocks_of_different_length_are_balanced(compiled):
     program, out = compiled("timing_units"), aligned(640 * 1024, np.float32)
 
@@ -131,6 +146,22 @@ def test_blocks_of_different_length_are_balanced(compiled):
     assert without_tail < cycles(every) < 1.5 * without_tail
     # Sampled blocks stand for their neighbours, and SMs are taken to keep step: docs/cycle-model.md, composition.
     assert cycles(run(16)) == pytest.approx(cycles(every), rel=0.15)
+
+
+def test_an_sm_with_more_work_gets_more_of_the_memory(compiled):
+    """One wave of blocks, every second SM with two blocks: the rest of the bandwidth is theirs when the others end."""
+    source = aligned(120 << 16, np.uint8)
+    out = np.zeros(120 * 256, np.uint32)
+    program = compiled("timing_units")
+
+    def run(blocks: int, **options):
+        count = np.int32((1 << 16) // 16 // 256)
+        arguments = (source, out, count)
+        return timed(program, "read_own", blocks, 256, *arguments, outputs=(1,), whole_blocks=blocks, **options)
+
+    uneven, even = run(120), run(80)
+    assert uneven.kernels[0].details["sharing"] == pytest.approx(60)
+    assert uneven.dram_gbps == pytest.approx(even.dram_gbps, rel=0.15)
 
 
 def test_warps_wait_at_barriers(compiled):

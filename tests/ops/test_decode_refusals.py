@@ -276,3 +276,20 @@ def test_the_workspace_follows_from_shapes_and_multiprocessors_alone() -> None:
                 )  # fmt: skip
                 assert planned.workspace_bytes == sizes[multiprocessors]
     assert 0 < sizes[72] <= sizes[80]
+
+
+@pytest.mark.parametrize("name", ["key_cache", "block_table", "row_lengths", "out"])
+def test_a_meta_tensor_among_real_ones_is_refused(name: str) -> None:
+    """torch takes the fake implementation then, and the output would stay unwritten."""
+    case = make_case([5], page=16, head_dim=64, device=torch.device("cpu"))
+    planned = decode.plan(
+        rows=1, query_heads=case.q.shape[1], kv_heads=case.key_cache.shape[2], head_dim=64, kv_format=case.kv_format,
+        max_tokens=case.block_table.shape[1] * 16, device="cpu",
+    )  # fmt: skip
+    tensors = {
+        "q": case.q, "key_cache": case.key_cache, "value_cache": case.value_cache, "block_table": case.block_table,
+        "row_lengths": case.row_lengths, "out": torch.empty_like(case.q),
+    }  # fmt: skip
+    tensors[name] = tensors[name].to("meta")
+    with emulator.enabled(), pytest.raises(RuntimeError, match="some on the device meta and some on cpu"):
+        planned.run(**tensors)

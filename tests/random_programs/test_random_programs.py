@@ -35,6 +35,14 @@ def test_emulator_computes_what_numpy_says(first_seed, pytestconfig):
     assert_as_expected(harness.compile_unit(programs))
 
 
+#: Seeds that found something once, in the emulator or in the generator.
+FINDERS = (71, 281, 325, 365, 368, 593, 705, 972)
+
+
+def test_programs_that_found_something():
+    assert_as_expected(harness.compile_unit([generate.program(seed) for seed in FINDERS]))
+
+
 def test_each_operation_alone():
     assert_as_expected(harness.compile_unit(one_each.programs()))
 

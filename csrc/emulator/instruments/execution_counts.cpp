@@ -30,6 +30,8 @@ class ExecutionCounts : public Instrument {
             current_->texts = kernel.decoded->texts;
             current_->counts.resize(kernel.decoded->instructions.size());
         }
+        if (current_->texts != kernel.decoded->texts)
+            fail("execution_counts: two cubins have a kernel " + kernel.decoded->name + "; count each with its own");
     }
 
     std::unique_ptr<Watcher> watch() override { return std::make_unique<Counter>(*this); }

@@ -202,8 +202,8 @@ void decode(const Tensor& q, const Tensor& key_cache, const Tensor& value_cache,
 
 // Bytes of workspace that decode() wants for these shapes on a device of so many SMs.
 extern "C" __attribute__((visibility("default"))) int64_t
-sm70_decode_workspace_bytes(int64_t rows, int64_t query_heads, int64_t kv_heads, int64_t head_dim, int64_t max_tokens,
-                            int64_t multiprocessors, int64_t xqa) {
+sm70_kernels_decode_workspace_bytes(int64_t rows, int64_t query_heads, int64_t kv_heads, int64_t head_dim,
+                                    int64_t max_tokens, int64_t multiprocessors, int64_t xqa) {
     return sm70::decode::divide({rows, query_heads, kv_heads, head_dim, max_tokens, multiprocessors, xqa != 0})
         .workspace_bytes;
 }

@@ -48,6 +48,18 @@ extern "C" __global__ void read_shared_by_all(const uint4* src, unsigned* out, i
     out[blockIdx.x * blockDim.x + threadIdx.x] = sum;
 }
 
+// A block reads words of its own, each thread `count` times 16 bytes.
+extern "C" __global__ void read_own(const uint4* src, unsigned* out, int count) {
+    unsigned sum = 0;
+    src += blockIdx.x * count * blockDim.x;
+#pragma unroll 4
+    for (int i = 0; i < count; ++i) {
+        const uint4 q = src[i * blockDim.x + threadIdx.x];
+        sum += q.x + q.y + q.z + q.w;
+    }
+    out[blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
+
 // A block's work grows with its number.
 extern "C" __global__ void triangle(float* out, int turns) {
     float x = threadIdx.x;

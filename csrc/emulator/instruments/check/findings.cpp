@@ -1,29 +1,14 @@
 #include "findings.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <sstream>
 #include <utility>
 
 #include "../../error.h"
+#include "../json.h"
 
 namespace sm70emu::check {
 namespace {
-
-std::string quoted(const std::string& text) {
-    std::string out = "\"";
-    for (const char c : text) {
-        if (c == '"' || c == '\\') out += '\\';
-        if (static_cast<unsigned char>(c) >= 0x20) {
-            out += c;
-        } else {
-            char escape[8];
-            std::snprintf(escape, sizeof(escape), "\\u%04x", unsigned(c));
-            out += escape;
-        }
-    }
-    return out + "\"";
-}
 
 /// Which of the checks that are always on an error comes from.
 const char* checker_of(const std::string& error) {

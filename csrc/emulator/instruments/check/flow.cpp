@@ -69,7 +69,7 @@ void imad(const Name& name, const Instruction& in, Flow& flow) {
 }
 
 void lea(const Name& name, const Instruction& in, Flow& flow) {
-    if (name.has("HI")) return plain<Rule::Whole, 1, 1, 1, 1>(name, in, flow);
+    if (name.has("HI") || name.has("X")) return plain<Rule::Whole, 1, 1, 1, 1>(name, in, flow);
     plain<Rule::ScaledSum, 1, 1, 0, 1>(name, in, flow);
 }
 
@@ -79,12 +79,20 @@ void shf(const Name& name, const Instruction& in, Flow& flow) {
                          (name.has("S32") || name.has("S64") ? kShiftSigned : 0) | (name.has("HI") ? kShiftHigh : 0) |
                          (name.has("W") ? kShiftWraps : 0));
 }
+void prmt(const Name& name, const Instruction& in, Flow& flow) {
+    for (const char* mode : {"F4E", "B4E", "RC8", "ECL", "ECR", "RC16"})
+        if (name.has(mode)) return plain<Rule::Whole, 1, 1, 1, 1>(name, in, flow);
+    plain<Rule::Permute, 1, 1, 1, 1>(name, in, flow);
+}
+
 void sgxt(const Name& name, const Instruction& in, Flow& flow) {
+    if (name.has("W")) return plain<Rule::Whole, 1, 1, 0, 1>(name, in, flow);
     plain<Rule::Extend, 1, 1, 0, 1>(name, in, flow);
     flow.sign_extends = !name.has("U32");
 }
 
-void hadd2(const Name& name, const Instruction& in, Flow& flow) {
+/// HADD2 and HMUL2.
+void halves_or_float(const Name& name, const Instruction& in, Flow& flow) {
     if (name.has("F32")) return plain<Rule::HalfToFloat, 1, 1, 0, 1>(name, in, flow);
     plain<Rule::Halves, 1, 1, 0, 1>(name, in, flow);
 }
@@ -222,8 +230,9 @@ const std::unordered_map<std::string_view, Describe>& table() {
         // bits
         {"LOP3", plain<Rule::Logic, 1, 1, 1, 1>},
         {"SHF", shf},
-        {"PRMT", plain<Rule::Permute, 1, 1, 1, 1>},
+        {"PRMT", prmt},
         {"SGXT", sgxt},
+        {"BMSK", plain<Rule::Whole, 1, 1, 0, 1>},
         {"POPC", plain<Rule::Whole, 1, 0, 0, 1>},
         {"FLO", plain<Rule::Whole, 1, 0, 0, 1>},
         {"BREV", plain<Rule::Reverse, 1, 0, 0, 1>},
@@ -239,8 +248,8 @@ const std::unordered_map<std::string_view, Describe>& table() {
         {"FMNMX", plain<Rule::Whole, 1, 1, 0, 1>},
         {"FCHK", plain<Rule::Whole, 1, 1, 0, 0>},
         {"MUFU", plain<Rule::Whole, 1, 0, 0, 1>},
-        {"HADD2", hadd2},
-        {"HMUL2", plain<Rule::Halves, 1, 1, 0, 1>},
+        {"HADD2", halves_or_float},
+        {"HMUL2", halves_or_float},
         {"HFMA2", plain<Rule::Halves, 1, 1, 1, 1>},
         {"HSETP2", plain<Rule::HalfCompare, 1, 1, 0, 0>},
         {"HSET2", plain<Rule::HalfSet, 1, 1, 0, 1>},

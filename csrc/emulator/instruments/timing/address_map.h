@@ -10,12 +10,16 @@
 
 namespace sm70emu::timing {
 
+/// Set in the addresses of buffers that the launch before left in L2.
+constexpr uint64_t kWarm = 1ull << 55;
+
 class AddressMap {
  public:
     AddressMap() = default;
     /// Buffers that overlap are one region. A region starts where CUDA's allocators would put it, at a multiple of 512
     /// bytes, but for what its own address says within 64: torch gives CPU tensors that alignment.
-    explicit AddressMap(const std::vector<GlobalBuffer>& buffers) {
+    /// `warm`: buffers that are in L2 when the launch starts.
+    explicit AddressMap(const std::vector<GlobalBuffer>& buffers, const std::vector<GlobalBuffer>& warm = {}) {
         for (const auto& buffer : buffers)
             if (buffer.bytes) regions_.push_back({buffer.address, buffer.address + buffer.bytes, 0, regions_.size()});
         std::sort(regions_.begin(), regions_.end(), [](const Region& a, const Region& b) { return a.begin < b.begin; });
@@ -29,7 +33,12 @@ class AddressMap {
             }
         }
         regions_ = std::move(merged);
-        for (auto& region : regions_) region.place = (uint64_t(region.order + 1) << 42) + region.begin % 64;
+        for (auto& region : regions_) {
+            region.place = (uint64_t(region.order + 1) << 42) + region.begin % 64;
+            for (const auto& buffer : warm)
+                if (region.begin >= buffer.address && region.end <= buffer.address + buffer.bytes)
+                    region.place |= kWarm;
+        }
     }
 
     uint64_t operator()(uint64_t address) const {

@@ -139,6 +139,14 @@ Estimate compose(const LaunchShape& shape, const std::vector<BlockTrace>& blocks
     run.residency = occupied.blocks;
     run.l1_bytes = occupied.l1_bytes;
     run.sharing = estimate.busy_sms;
+    if (shape.blocks <= sms * occupied.blocks) {
+        // One wave: SMs with less work end earlier and leave L2 and DRAM to the others. Of what all SMs move, this
+        // one's part is that of its work.
+        double all = 0;
+        for (uint64_t b = 0; b < shape.blocks; ++b) all += double(stand_in(blocks, b).executed);
+        run.sharing = std::max(1.0, all / work);
+    }
+    estimate.sharing = run.sharing;
     run.instructions = instruction_budget;
     estimate.sm = run_sm(run, program, machine, reuse);
     extrapolate(estimate, work);

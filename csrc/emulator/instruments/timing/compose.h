@@ -34,6 +34,7 @@ struct Estimate {
     SmResult sm;                 // the SM that decides
     double simulated_share = 1;  // of its instructions; the rest at the rate of the second half
     double busy_sms = 1;
+    double sharing = 1;  // SMs that share L2 and DRAM with this one, in its terms
     double balance = 1;  // all blocks scheduled as they come, against this SM's own list
     double extrapolation_error = 0, sampling_error = 0, phase_error = 0;  // relative
     double instructions = 0;                                              // warp instructions of the launch

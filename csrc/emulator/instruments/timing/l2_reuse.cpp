@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <queue>
 
+#include "address_map.h"
 #include "cache.h"
 
 namespace sm70emu::timing {
@@ -47,7 +48,8 @@ L2Reuse replay_heads(const std::vector<BlockHead>& heads, const Program& program
         }
         if (!sectors) continue;
         CacheLine* line = l2.find(tag);
-        const uint8_t present = access.store ? line->dirty : uint8_t(line->sectors | line->dirty);
+        const bool warm = !access.store && (tag << 7 & kWarm);
+        const uint8_t present = warm ? 15 : access.store ? line->dirty : uint8_t(line->sectors | line->dirty);
         const uint8_t missing = sectors & uint8_t(~present);
         (access.store ? line->dirty : line->sectors) |= sectors;
         for (Traffic* traffic : {&reuse.by_instruction[access.pc], access.store ? &reuse.stores : &reuse.loads}) {

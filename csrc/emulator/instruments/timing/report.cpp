@@ -74,7 +74,7 @@ void put_utilisation(Json& json, const Estimate& estimate, const Machine& machin
         json.put(pipe_name(Pipe(p)), sm.busy[size_t(p)] / (pipe_capacity(Pipe(p)) * cycles));
     json.put("l2", sm.memory.l2_busy / cycles);
     const double per_cycle =
-        std::min(machine.l2_port_bytes, machine.dram_gbps * 1000 / estimate.clock_mhz / estimate.busy_sms);
+        std::min(machine.l2_port_bytes, machine.dram_gbps * 1000 / estimate.clock_mhz / estimate.sharing);
     json.put("dram",
              (sm.memory.dram_read_bytes + machine.dram_write_cost * sm.memory.dram_write_bytes) / per_cycle / cycles);
     json.close('}');
@@ -153,7 +153,7 @@ std::string to_json(const LaunchReport& launch, const Machine& machine) {
     json.put("l2_load_hit_rate", hits(launch.reuse.loads)).put("l2_store_hit_rate", hits(launch.reuse.stores));
     const auto& memory = first.sm.memory;
     json.put("l1_load_hit_rate", memory.l1_sectors > 0 ? memory.l1_hit_sectors / memory.l1_sectors : 0.0);
-    json.put("busy_sms", first.busy_sms).put("balance", first.balance);
+    json.put("busy_sms", first.busy_sms).put("sharing", first.sharing).put("balance", first.balance);
     json.put("simulated_share", first.simulated_share);
     json.put("simulated_instructions", double(first.sm.issued));
     json.put("extrapolation_error", first.extrapolation_error).put("sampling_error", first.sampling_error);

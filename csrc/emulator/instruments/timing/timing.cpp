@@ -97,7 +97,11 @@ class Timing : public Instrument {
         program_ = make_program(kernel, settings_.machine);
         std::vector<GlobalBuffer> buffers = request.buffers;
         buffers.insert(buffers.end(), kernel.globals->begin(), kernel.globals->end());
-        addresses_ = AddressMap(buffers);
+        addresses_ = AddressMap(buffers, left_in_l2_);
+        left_in_l2_.clear();
+        written_.clear();
+        for (const auto& buffer : request.buffers)
+            if (buffer.writable && double(buffer.bytes) <= settings_.machine.l2_bytes / 2) written_.push_back(buffer);
         captured_.blocks.clear();
         captured_.heads.clear();
         const uint64_t concurrent = uint64_t(settings_.machine.sms) * launch_.occupied.blocks;
@@ -132,6 +136,8 @@ class Timing : public Instrument {
                 compose(launch_.shape, captured_.blocks, program_, machine, launch_.reuse, settings_.instructions));
         }
         captured_.blocks.clear();
+        // What a launch writes at its end is there for the next one, if it is little.
+        if (launch_.estimates.front().dram_write_bytes <= settings_.machine.l2_bytes / 2) left_in_l2_ = written_;
         launch_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
         reports_.push_back(to_json(launch_, settings_.machine));
     }
@@ -153,6 +159,7 @@ class Timing : public Instrument {
     Program program_;
     CapturePlan plan_;
     AddressMap addresses_;
+    std::vector<GlobalBuffer> written_, left_in_l2_;
     Captured captured_;
     std::vector<std::string> reports_;
 };
