@@ -44,7 +44,7 @@ MAX_WORKSPACE_BYTES = 64 << 20
 
 @functools.cache
 def _ask_operator(*shape_and_multiprocessors: int) -> int:
-    return library.call_int64("sm70_prefill_workspace_bytes", *shape_and_multiprocessors)
+    return library.call_int64("sm70_kernels_prefill_workspace_bytes", *shape_and_multiprocessors)
 
 
 @called_while_tracing

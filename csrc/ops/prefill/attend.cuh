@@ -76,7 +76,12 @@ class Attend {
           ring_(shared + kTileRows * S::kUnits),
           rows_(reinterpret_cast<float4*>(ring_ + 2 * kSlotUnits)),
           range_(reinterpret_cast<Range*>(rows_ + 3 * kThreads)),
-          warp_(threadIdx.x / 32) {}
+          warp_(threadIdx.x / 32),
+          query_lane_(q_ + query_unit(16 * warp_ + lane_.operand_row, 0)),
+          key_lane_(ring_ + key_unit(8 * lane_.quad_pair + lane_.operand_row, 0)),
+          value_lane_(ring_ + value_unit(lane_.quad, 2 * lane_.quad_pair + lane_.upper)),
+          key_store_(ring_ + key_unit(threadIdx.x / 4, threadIdx.x % 4)),
+          value_store_(ring_ + value_unit(threadIdx.x / S::kUnits, threadIdx.x % S::kUnits)) {}
 
     // Returns the number, which it does not keep in a register meanwhile.
     __device__ __forceinline__ int32_t run(int32_t number) {
@@ -116,7 +121,7 @@ class Attend {
 #pragma unroll
             for (int slice = 0; slice < S::kKeySlices; ++slice) {
                 turn(slice, tile, coming);
-                add_scores(scores, slice, ring_ + slice % 2 * kSlotUnits);
+                add_scores(scores, slice);
             }
             uint32_t weights[2][4][4];
             load_rows();
@@ -126,7 +131,7 @@ class Attend {
 #pragma unroll
             for (int slice = S::kKeySlices; slice < S::kSlices; ++slice) {
                 turn(slice, tile, coming);
-                add_values(weights, slice - S::kKeySlices, ring_ + slice % 2 * kSlotUnits);
+                add_values(weights, slice - S::kKeySlices);
             }
             const int32_t done = tile - range_->first_tile + 1;
             if (done % kFoldTiles == 0 && tile + 1 < range_->last_tile) fold(range_->number, done > kFoldTiles);
@@ -136,24 +141,27 @@ class Attend {
     }
 
  private:
-    // --- shared memory: units of 16 bytes
+    // --- shared memory: units of 16 bytes. Everything is at a distance from one of five addresses that is known when
+    // compiling: swizzles only touch bits that belong to the lane or the thread.
 
     // Unit of Q: 8 dimensions of a row.
-    __device__ __forceinline__ static uint32_t query_unit(uint32_t row, uint32_t unit) {
+    __device__ __forceinline__ static constexpr uint32_t query_unit(uint32_t row, uint32_t unit) {
         return unit * kTileRows + row;
     }
 
     // Unit of a K slice: 8 of its 32 dimensions, of a key. Readers are 4 neighbouring keys of two neighbouring
     // quad-pairs, which are 8 keys apart; writers are two neighbouring keys with all four units.
-    __device__ __forceinline__ static uint32_t key_unit(uint32_t key, uint32_t unit) {
+    __device__ __forceinline__ static constexpr uint32_t key_unit(uint32_t key, uint32_t unit) {
         return unit * kKeyUnitStride + (key ^ (key >> 3 & 1) << 2);
     }
 
     // Unit of a V slice: 8 dimensions of a key. Readers are 4 neighbouring keys of two neighbouring quad-pairs, which
     // are two units apart; writers are 8 units of one key.
-    __device__ __forceinline__ static uint32_t value_unit(uint32_t key, uint32_t unit) {
+    __device__ __forceinline__ static constexpr uint32_t value_unit(uint32_t key, uint32_t unit) {
         return key * S::kUnits + (unit ^ (key & 1) ^ (key & 2) << 1);
     }
+
+    __device__ __forceinline__ static constexpr int slot_of(int slice) { return slice % 2 * kSlotUnits; }
 
     // --- global memory
 
@@ -209,17 +217,12 @@ class Attend {
     }
 
     __device__ __forceinline__ void end_slice(int slice, const uint4 (&coming)[S::kLoads]) const {
-        uint4* slot = ring_ + slice % 2 * kSlotUnits;
         if (is_key_slice(slice)) {
-            const uint32_t thread = forgotten(threadIdx.x);
 #pragma unroll
-            for (int i = 0; i < 2; ++i) slot[key_unit(thread / 4 + 64 * i, thread % 4)] = coming[i];
+            for (int i = 0; i < 2; ++i) key_store_[slot_of(slice) + 64 * i] = coming[i];
         } else {
 #pragma unroll
-            for (int i = 0; i < S::kValueLoads; ++i) {
-                slot[value_unit(threadIdx.x / S::kUnits + kThreads / S::kUnits * i, threadIdx.x % S::kUnits)] =
-                    coming[i];
-            }
+            for (int i = 0; i < S::kValueLoads; ++i) value_store_[slot_of(slice) + kThreads * i] = coming[i];
         }
     }
 
@@ -242,17 +245,17 @@ class Attend {
 
     // --- the two products
 
-    __device__ __forceinline__ void add_scores(float (&scores)[2][4][8], int slice, const uint4* keys) const {
+    __device__ __forceinline__ void add_scores(float (&scores)[2][4][8], int slice) const {
 #pragma unroll
         for (int unit = 0; unit < 4; ++unit) {
             uint4 a[2];
 #pragma unroll
             for (int m = 0; m < 2; ++m) {
-                a[m] = q_[query_unit(16 * warp_ + 8 * m + lane_.operand_row, 4 * slice + unit)];
+                a[m] = query_lane_[query_unit(8 * m, 4 * slice + unit)];
             }
 #pragma unroll
             for (int t = 0; t < 4; ++t) {
-                const uint4 b = keys[key_unit(32 * t + 8 * lane_.quad_pair + lane_.operand_row, unit)];
+                const uint4 b = key_lane_[slot_of(slice) + static_cast<int>(key_unit(32 * t, unit))];
 #pragma unroll
                 for (int m = 0; m < 2; ++m) {
                     mma_row_col(scores[m][t], {a[m].x, a[m].y}, {b.x, b.y});
@@ -262,7 +265,7 @@ class Attend {
         }
     }
 
-    __device__ __forceinline__ void add_values(const uint32_t (&weights)[2][4][4], int slice, const uint4* values) {
+    __device__ __forceinline__ void add_values(const uint32_t (&weights)[2][4][4], int slice) {
 #pragma unroll
         for (int step = 0; step < S::kValueKeys / 4; ++step) {
             // Keys 4 of the step lie in block `key / 8` of the tile: quad-pair block % 4, as its half key / 4 % 2.
@@ -276,7 +279,7 @@ class Attend {
             }
 #pragma unroll
             for (int i = 0; i < S::kValueUnits; ++i) {
-                const uint4 b = values[value_unit(4 * step + lane_.quad, 8 * i + 2 * lane_.quad_pair + lane_.upper)];
+                const uint4 b = value_lane_[slot_of(S::kKeySlices + slice) + static_cast<int>(value_unit(4 * step, 8 * i))];
 #pragma unroll
                 for (int m = 0; m < 2; ++m) {
                     mma_row_row(output_[m][2 * i], a[m], {b.x, b.y});
@@ -587,6 +590,8 @@ class Attend {
     Range* range_;
     const Lane lane_;
     const uint32_t warp_;
+    const uint4 *const query_lane_, *const key_lane_, *const value_lane_;
+    uint4 *const key_store_, *const value_store_;
     const uint16_t *key_source_, *value_source_;
     float output_[2][2 * S::kValueUnits][8];
     float maximum_[4], sum_[4];  // of rows row_in_tile(0..3); of unscaled scores; of the lane's own keys until the end
