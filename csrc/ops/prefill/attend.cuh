@@ -117,22 +117,39 @@ class Attend {
         end_slice(0, coming);
         begin_slice(1, tile, coming);
         for (; tile < range_->last_tile; ++tile) {
-            float scores[2][4][8] = {};
+            float scores[4][2][8] = {};  // of 32 keys each
 #pragma unroll
             for (int slice = 0; slice < S::kKeySlices; ++slice) {
                 turn(slice, tile, coming);
                 add_scores(scores, slice);
             }
-            uint32_t weights[2][4][4];
             load_rows();
             probe(scores);
             if ((tile + 1) * kTileKeys > range_->masked_from) mask(scores, range_->number, tile * kTileKeys);
-            weigh(scores, weights);
+            raise_maximum(scores);
+            // Weights of 32 keys are made while the tensor cores work on the 32 before.
+            uint32_t weights[2][4];
+            {
+                uint32_t pairs[8];
 #pragma unroll
-            for (int slice = S::kKeySlices; slice < S::kSlices; ++slice) {
-                turn(slice, tile, coming);
-                add_values(weights, slice - S::kKeySlices);
+                for (int number = 0; number < 8; ++number) weigh_pair(scores[0], number, pairs);
+                exchange_pairs(pairs, weights);
             }
+#pragma unroll
+            for (int part = 0; part < 4; ++part) {
+                uint32_t pairs[8];
+#pragma unroll
+                for (int number = 0; number < 8; ++number) {
+                    const int step = 8 * part + number;
+                    if (step % (S::kValueKeys / 4) == 0) {
+                        turn(S::kKeySlices + 4 * step / S::kValueKeys, tile, coming);
+                    }
+                    add_values(weights, step);
+                    if (part < 3) weigh_pair(scores[part + 1], number, pairs);
+                }
+                if (part < 3) exchange_pairs(pairs, weights);
+            }
+            save_rows();
             const int32_t done = tile - range_->first_tile + 1;
             if (done % kFoldTiles == 0 && tile + 1 < range_->last_tile) fold(range_->number, done > kFoldTiles);
         }
@@ -245,7 +262,7 @@ class Attend {
 
     // --- the two products
 
-    __device__ __forceinline__ void add_scores(float (&scores)[2][4][8], int slice) const {
+    __device__ __forceinline__ void add_scores(float (&scores)[4][2][8], int slice) const {
 #pragma unroll
         for (int unit = 0; unit < 4; ++unit) {
             uint4 a[2];
@@ -258,41 +275,39 @@ class Attend {
                 const uint4 b = key_lane_[slot_of(slice) + static_cast<int>(key_unit(32 * t, unit))];
 #pragma unroll
                 for (int m = 0; m < 2; ++m) {
-                    mma_row_col(scores[m][t], {a[m].x, a[m].y}, {b.x, b.y});
-                    mma_row_col(scores[m][t], {a[m].z, a[m].w}, {b.z, b.w});
+                    mma_row_col(scores[t][m], {a[m].x, a[m].y}, {b.x, b.y});
+                    mma_row_col(scores[t][m], {a[m].z, a[m].w}, {b.z, b.w});
                 }
             }
         }
     }
 
-    __device__ __forceinline__ void add_values(const uint32_t (&weights)[2][4][4], int slice) {
+    // Output of four keys more; weights are those of the 32 keys around them.
+    __device__ __forceinline__ void add_values(const uint32_t (&weights)[2][4], int step) {
+        const int slice = S::kKeySlices + 4 * step / S::kValueKeys, in_slice = step % (S::kValueKeys / 4);
+        // The keys are those of quad-pair step / 2 % 4, in its first or second half.
+        const int half = step % 2, source = static_cast<int>((lane_.index & 0x13) | (step / 2 % 4) << 2);
+        HalfFragment a[2];
 #pragma unroll
-        for (int step = 0; step < S::kValueKeys / 4; ++step) {
-            // Keys 4 of the step lie in block `key / 8` of the tile: quad-pair block % 4, as its half key / 4 % 2.
-            const int block = (slice * S::kValueKeys + 4 * step) / 8, half = step % 2;
-            const int source = static_cast<int>((lane_.index & 0x13) | (block % 4) << 2);
-            HalfFragment a[2];
+        for (int m = 0; m < 2; ++m) {
+            a[m].low = __shfl_sync(kAllLanes, weights[m][2 * half], source);
+            a[m].high = __shfl_sync(kAllLanes, weights[m][2 * half + 1], source);
+        }
+#pragma unroll
+        for (int i = 0; i < S::kValueUnits; ++i) {
+            const uint4 b = value_lane_[slot_of(slice) + static_cast<int>(value_unit(4 * in_slice, 8 * i))];
 #pragma unroll
             for (int m = 0; m < 2; ++m) {
-                a[m].low = __shfl_sync(kAllLanes, weights[m][block / 4][2 * half], source);
-                a[m].high = __shfl_sync(kAllLanes, weights[m][block / 4][2 * half + 1], source);
-            }
-#pragma unroll
-            for (int i = 0; i < S::kValueUnits; ++i) {
-                const uint4 b = value_lane_[slot_of(S::kKeySlices + slice) + static_cast<int>(value_unit(4 * step, 8 * i))];
-#pragma unroll
-                for (int m = 0; m < 2; ++m) {
-                    mma_row_row(output_[m][2 * i], a[m], {b.x, b.y});
-                    mma_row_row(output_[m][2 * i + 1], a[m], {b.z, b.w});
-                }
+                mma_row_row(output_[m][2 * i], a[m], {b.x, b.y});
+                mma_row_row(output_[m][2 * i + 1], a[m], {b.z, b.w});
             }
         }
     }
 
     // --- softmax
 
-    // Scores to weights, as A fragments of the lane's own keys; running maximum and sum; output rescaled to them.
-    __device__ __forceinline__ void weigh(const float (&scores)[2][4][8], uint32_t (&weights)[2][4][4]) {
+    // The running maximum of a tile's scores; output and sums rescaled to it.
+    __device__ __forceinline__ void raise_maximum(const float (&scores)[4][2][8]) {
         float correction[4];
         bool changed = false;
 #pragma unroll
@@ -303,7 +318,7 @@ class Attend {
             for (int t = 0; t < 4; ++t) {
 #pragma unroll
                 for (int i = 0; i < 8; i += 4) {
-                    largest = fmaxf(largest, fmaxf(scores[m][t][second + i], scores[m][t][second + i + 1]));
+                    largest = fmaxf(largest, fmaxf(scores[t][m][second + i], scores[t][m][second + i + 1]));
                 }
             }
 #pragma unroll
@@ -320,41 +335,38 @@ class Attend {
             for (int row = 0; row < 4; ++row) sum_[row] *= correction[row];
             rescale_output(correction);
         }
+    }
+
+    // Two weights of the lane's own keys, rounded and summed: `number` 0..7 of the 16 scores of 32 keys.
+    __device__ __forceinline__ void weigh_pair(const float (&scores)[2][8], int number, uint32_t (&pairs)[8]) {
+        const int m = number / 4, second = number / 2 % 2, four = number % 2, row = 2 * m + second;
+        const float* s = &scores[m][2 * second + 4 * four];
+        // The difference comes first: beside a score of 2^24, the weight shift and what a product is rounded by would
+        // be whole powers of two.
+        const float d0 = s[0] - maximum_[row], d1 = s[1] - maximum_[row];
+        const float p0 = exp2_approximate(__fmaf_rn(d0, p_.softmax_scale_log2, -kWeightShift));
+        const float p1 = exp2_approximate(__fmaf_rn(d1, p_.softmax_scale_log2, -kWeightShift));
+        const uint32_t pair = round_weights(p0, p1);
+        const __half2 rounded = *reinterpret_cast<const __half2*>(&pair);
+        sum_[row] += __low2float(rounded) + __high2float(rounded);
+        pairs[number] = pair;
+    }
+
+    // A lane has two columns of two rows; as A fragment it needs one of the rows in full, the lane two away the other:
+    // each gives what it does not need.
+    __device__ __forceinline__ void exchange_pairs(const uint32_t (&pairs)[8], uint32_t (&weights)[2][4]) const {
+        const bool upper_row = (lane_.index & 2) != 0;
 #pragma unroll
         for (int m = 0; m < 2; ++m) {
 #pragma unroll
-            for (int t = 0; t < 4; ++t) {
-                uint32_t pairs[2][2];  // [row][columns 0, 1 or 4, 5 of the lane]
-#pragma unroll
-                for (int second = 0; second < 2; ++second) {
-#pragma unroll
-                    for (int four = 0; four < 2; ++four) {
-                        const float* s = &scores[m][t][2 * second + 4 * four];
-                        // The difference comes first: beside a score of 2^24, the weight shift and what a product
-                        // is rounded by would be whole powers of two.
-                        const float d0 = s[0] - maximum_[2 * m + second], d1 = s[1] - maximum_[2 * m + second];
-                        const float p0 = exp2_approximate(__fmaf_rn(d0, p_.softmax_scale_log2, -kWeightShift));
-                        const float p1 = exp2_approximate(__fmaf_rn(d1, p_.softmax_scale_log2, -kWeightShift));
-                        const uint32_t pair = round_weights(p0, p1);
-                        const __half2 rounded = *reinterpret_cast<const __half2*>(&pair);
-                        sum_[2 * m + second] += __low2float(rounded) + __high2float(rounded);
-                        pairs[second][four] = pair;
-                    }
-                }
-                // The lane needs one of its rows in full, the lane two away the other: each gives what it does not
-                // need.
-                const bool upper_row = (lane_.index & 2) != 0;
-#pragma unroll
-                for (int four = 0; four < 2; ++four) {
-                    const uint32_t kept = upper_row ? pairs[1][four] : pairs[0][four];
-                    const uint32_t given = upper_row ? pairs[0][four] : pairs[1][four];
-                    const uint32_t got = __shfl_xor_sync(kAllLanes, given, 2);
-                    weights[m][t][2 * four] = upper_row ? got : kept;
-                    weights[m][t][2 * four + 1] = upper_row ? kept : got;
-                }
+            for (int four = 0; four < 2; ++four) {
+                const uint32_t first = pairs[4 * m + four], second = pairs[4 * m + 2 + four];
+                const uint32_t kept = upper_row ? second : first;
+                const uint32_t got = __shfl_xor_sync(kAllLanes, upper_row ? first : second, 2);
+                weights[m][2 * four] = upper_row ? got : kept;
+                weights[m][2 * four + 1] = upper_row ? kept : got;
             }
         }
-        save_rows();
     }
 
     // Weight of a score in a row of this maximum; both are as the products gave them, without the softmax scale.
@@ -372,19 +384,19 @@ class Attend {
 
     // Rounding loses NaN, and the maximum passes over it: what is not finite in Q or K is found here. A row of one key
     // and a column of one query show it.
-    __device__ __forceinline__ void probe(const float (&scores)[2][4][8]) {
+    __device__ __forceinline__ void probe(const float (&scores)[4][2][8]) {
 #pragma unroll
         for (int t = 0; t < 4; ++t) {
 #pragma unroll
             for (int i = 0; i < 8; i += 4) {
-                probe_ = __fmaf_rn(scores[0][t][i], 0.0f, __fmaf_rn(scores[0][t][i + 1], 0.0f, probe_));
+                probe_ = __fmaf_rn(scores[t][0][i], 0.0f, __fmaf_rn(scores[t][0][i + 1], 0.0f, probe_));
             }
         }
         probe_ = __fmaf_rn(scores[0][0][2], 0.0f, probe_);
-        probe_ = __fmaf_rn(scores[1][0][0], 0.0f, __fmaf_rn(scores[1][0][2], 0.0f, probe_));
+        probe_ = __fmaf_rn(scores[0][1][0], 0.0f, __fmaf_rn(scores[0][1][2], 0.0f, probe_));
     }
 
-    __device__ __forceinline__ void mask(float (&scores)[2][4][8], int32_t number, int32_t first_key) const {
+    __device__ __forceinline__ void mask(float (&scores)[4][2][8], int32_t number, int32_t first_key) const {
         const Item item = item_of(p_, number);
         const Sequence sequence = sequence_of(p_, item.sequence);
 #pragma unroll
@@ -398,7 +410,7 @@ class Attend {
                 for (int i = 0; i < 8; ++i) {
                     if ((i & 2) != second) continue;
                     const auto key = static_cast<int32_t>(32 * t + 8 * lane_.quad_pair + lane_.accumulator_column(i));
-                    if (key >= seen) scores[m][t][i] = __int_as_float(0xff800000);
+                    if (key >= seen) scores[t][m][i] = __int_as_float(0xff800000);
                 }
             }
         }
