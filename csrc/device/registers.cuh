@@ -13,4 +13,11 @@ __device__ __forceinline__ Integer forgotten(Integer number) {
     return number;
 }
 
+// The same number, computed here: the compiler does not put the computation off, which would keep its operands in
+// registers.
+__device__ __forceinline__ float pinned(float number) {
+    asm volatile("" : "+f"(number));
+    return number;
+}
+
 }  // namespace sm70

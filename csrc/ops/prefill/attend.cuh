@@ -49,12 +49,11 @@ struct Shape {
     static constexpr int kHeadDim = kHeadDim_;
     static constexpr int kUnits = kHeadDim / 8;  // of 16 bytes, in a row
     static constexpr int kKeySlices = kHeadDim / 32;
-    static constexpr int kValueKeys = kHeadDim == 64 ? 32 : 16;  // keys of a slice of V
+    static constexpr int kValueKeys = 4096 / kHeadDim;  // keys of a slice of V: 8 KB
     static constexpr int kValueSlices = kTileKeys / kValueKeys;
     static constexpr int kSlices = kKeySlices + kValueSlices;
     static constexpr int kValueUnits = kHeadDim / 64;  // units of V that a lane takes of a key
-    static constexpr int kLoads = 2;                   // 16-byte units a thread loads of a slice, at most
-    static constexpr int kValueLoads = kValueKeys * kUnits / kThreads;
+    static constexpr int kPieceKeys = kThreads / kUnits;  // keys of a piece of V: 16 bytes a thread, half a slice
     static_assert(kSlices % 2 == 0, "a slice has the same slot in every tile");
 };
 
@@ -74,8 +73,11 @@ class Attend {
         : p_(p),
           q_(shared),
           ring_(shared + kTileRows * S::kUnits),
-          rows_(reinterpret_cast<float4*>(ring_ + 2 * kSlotUnits)),
-          range_(reinterpret_cast<Range*>(rows_ + 3 * kThreads)),
+          maxima_(reinterpret_cast<float4*>(ring_ + 2 * kSlotUnits) + threadIdx.x),
+          sums_(maxima_ + kThreads),
+          next_key_source_(reinterpret_cast<const uint16_t**>(maxima_ - threadIdx.x + 2 * kThreads) + threadIdx.x),
+          probe_(reinterpret_cast<float*>(maxima_ - threadIdx.x + 2 * kThreads) + 2 * kThreads + threadIdx.x),
+          range_(reinterpret_cast<Range*>(ring_ + 2 * kSlotUnits + 3 * kThreads)),
           warp_(threadIdx.x / 32),
           query_lane_(q_ + query_unit(16 * warp_ + lane_.operand_row, 0)),
           key_lane_(ring_ + key_unit(8 * lane_.quad_pair + lane_.operand_row, 0)),
@@ -108,20 +110,26 @@ class Attend {
             maximum_[row] = kNoScore;
             sum_[row] = 0.0f;
         }
-        probe_ = 0.0f;
         save_rows();
+        *probe_ = 0.0f;
+        *next_key_source_ = key_source_ + kTileKeys * p_.k.token_stride;
         clear_output();
-        uint4 coming[S::kLoads];
+        uint4 coming;
         __syncthreads();  // the range is there
-        begin_slice(0, tile, coming);
-        end_slice(0, coming);
-        begin_slice(1, tile, coming);
+        load_piece(0, 0, tile, coming);
+        store_piece(0, 0, coming);
+        load_piece(0, 1, tile, coming);
+        store_piece(0, 1, coming);
+        load_piece(1, 0, tile, coming);
         for (; tile < range_->last_tile; ++tile) {
             float scores[4][2][8] = {};  // of 32 keys each
 #pragma unroll
             for (int slice = 0; slice < S::kKeySlices; ++slice) {
-                turn(slice, tile, coming);
-                add_scores(scores, slice);
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    turn(slice, half, tile, coming);
+                    add_scores(scores, slice, half);
+                }
             }
             load_rows();
             probe(scores);
@@ -141,9 +149,8 @@ class Attend {
 #pragma unroll
                 for (int number = 0; number < 8; ++number) {
                     const int step = 8 * part + number;
-                    if (step % (S::kValueKeys / 4) == 0) {
-                        turn(S::kKeySlices + 4 * step / S::kValueKeys, tile, coming);
-                    }
+                    constexpr int kSteps = S::kPieceKeys / 4;
+                    if (step % kSteps == 0) turn(S::kKeySlices + step / kSteps / 2, step / kSteps % 2, tile, coming);
                     add_values(weights, step);
                     if (part < 3) weigh_pair(scores[part + 1], number, pairs);
                 }
@@ -198,48 +205,39 @@ class Attend {
         return slice < S::kKeySlices || slice >= S::kSlices;  // the latter: of the next tile
     }
 
-    // Between slices: all warps are done with the slice before this one, so its slot takes the next slice, which has
-    // arrived in registers; loading the one after that starts.
-    __device__ __forceinline__ void turn(int slice, int32_t tile, uint4 (&coming)[S::kLoads]) {
-        __syncthreads();
-        end_slice(slice + 1, coming);
-        if (slice + 2 == S::kSlices) {
-            const float2 source = *reinterpret_cast<const float2*>(&rows_[threadIdx.x + 2 * kThreads]);
-            key_source_ = reinterpret_cast<const uint16_t*>(static_cast<uint64_t>(__float_as_uint(source.y)) << 32 |
-                                                            __float_as_uint(source.x)) +
-                          kTileKeys * p_.k.token_stride;
+    // Before a half of a slice: the same half of the next slice, which has arrived in a register, is stored, and loading
+    // of the half after that starts. The slot is free, since a barrier has passed after the slice before this one.
+    __device__ __forceinline__ void turn(int slice, int half, int32_t tile, uint4& coming) {
+        if (half == 0) __syncthreads();
+        store_piece(slice + 1, half, coming);
+        const int next = slice + 1 + half;
+        if (next == S::kSlices && half == 1) {
+            key_source_ = *next_key_source_;
+            *next_key_source_ = key_source_ + kTileKeys * p_.k.token_stride;
         }
-        begin_slice(slice + 2, tile, coming);
+        load_piece(next, 1 - half, tile, coming);
     }
 
-    // Starts loading a slice. Slices of V must be begun one after the other.
-    __device__ __forceinline__ void begin_slice(int slice, int32_t tile, uint4 (&coming)[S::kLoads]) {
+    // Half of a slice: 64 keys of K, or half the keys of V, of which pieces must be loaded one after the other.
+    __device__ __forceinline__ void load_piece(int slice, int half, int32_t tile, uint4& coming) {
         if (is_key_slice(slice)) {
-            const int32_t key =
-                (tile + slice / S::kSlices) * kTileKeys + static_cast<int32_t>(forgotten(threadIdx.x) / 4);
-            const uint16_t* address = key_source_ + 32 * (slice % S::kSlices);
-            coming[0] = load_unit(address, key < range_->end);
-            coming[1] = load_unit(address + 64 * p_.k.token_stride, key + 64 < range_->end);
+            const int32_t key = (tile + slice / S::kSlices) * kTileKeys + 64 * half +
+                                static_cast<int32_t>(forgotten(threadIdx.x) / 4);
+            coming = load_unit(key_source_ + 32 * (slice % S::kSlices) + 64 * half * p_.k.token_stride,
+                               key < range_->end);
         } else {
-            const int32_t key = tile * kTileKeys + (slice - S::kKeySlices) * S::kValueKeys +
+            const int32_t key = tile * kTileKeys + (2 * (slice - S::kKeySlices) + half) * S::kPieceKeys +
                                 static_cast<int32_t>(forgotten(threadIdx.x) / S::kUnits);
-#pragma unroll
-            for (int i = 0; i < S::kValueLoads; ++i) {
-                constexpr int kKeysApart = kThreads / S::kUnits;
-                coming[i] =
-                    load_unit(value_source_ + kKeysApart * i * p_.v.token_stride, key + kKeysApart * i < range_->end);
-            }
-            value_source_ += S::kValueKeys * p_.v.token_stride;
+            coming = load_unit(value_source_, key < range_->end);
+            value_source_ += S::kPieceKeys * p_.v.token_stride;
         }
     }
 
-    __device__ __forceinline__ void end_slice(int slice, const uint4 (&coming)[S::kLoads]) const {
+    __device__ __forceinline__ void store_piece(int slice, int half, const uint4& coming) const {
         if (is_key_slice(slice)) {
-#pragma unroll
-            for (int i = 0; i < 2; ++i) key_store_[slot_of(slice) + 64 * i] = coming[i];
+            key_store_[slot_of(slice) + 64 * half] = coming;
         } else {
-#pragma unroll
-            for (int i = 0; i < S::kValueLoads; ++i) value_store_[slot_of(slice) + kThreads * i] = coming[i];
+            value_store_[slot_of(slice) + kThreads * half] = coming;
         }
     }
 
@@ -262,9 +260,9 @@ class Attend {
 
     // --- the two products
 
-    __device__ __forceinline__ void add_scores(float (&scores)[4][2][8], int slice) const {
+    __device__ __forceinline__ void add_scores(float (&scores)[4][2][8], int slice, int half) const {
 #pragma unroll
-        for (int unit = 0; unit < 4; ++unit) {
+        for (int unit = 2 * half; unit < 2 * half + 2; ++unit) {
             uint4 a[2];
 #pragma unroll
             for (int m = 0; m < 2; ++m) {
@@ -286,7 +284,7 @@ class Attend {
     __device__ __forceinline__ void add_values(const uint32_t (&weights)[2][4], int step) {
         const int slice = S::kKeySlices + 4 * step / S::kValueKeys, in_slice = step % (S::kValueKeys / 4);
         // The keys are those of quad-pair step / 2 % 4, in its first or second half.
-        const int half = step % 2, source = static_cast<int>((lane_.index & 0x13) | (step / 2 % 4) << 2);
+        const int half = step % 2, source = static_cast<int>((forgotten(lane_.index) & 0x13) | (step / 2 % 4) << 2);
         HalfFragment a[2];
 #pragma unroll
         for (int m = 0; m < 2; ++m) {
@@ -348,7 +346,7 @@ class Attend {
         const float p1 = exp2_approximate(__fmaf_rn(d1, p_.softmax_scale_log2, -kWeightShift));
         const uint32_t pair = round_weights(p0, p1);
         const __half2 rounded = *reinterpret_cast<const __half2*>(&pair);
-        sum_[row] += __low2float(rounded) + __high2float(rounded);
+        sum_[row] = pinned(sum_[row] + (__low2float(rounded) + __high2float(rounded)));
         pairs[number] = pair;
     }
 
@@ -384,16 +382,17 @@ class Attend {
 
     // Rounding loses NaN, and the maximum passes over it: what is not finite in Q or K is found here. A row of one key
     // and a column of one query show it.
-    __device__ __forceinline__ void probe(const float (&scores)[4][2][8]) {
+    __device__ __forceinline__ void probe(const float (&scores)[4][2][8]) const {
+        float probe = *probe_;
 #pragma unroll
         for (int t = 0; t < 4; ++t) {
 #pragma unroll
             for (int i = 0; i < 8; i += 4) {
-                probe_ = __fmaf_rn(scores[t][0][i], 0.0f, __fmaf_rn(scores[t][0][i + 1], 0.0f, probe_));
+                probe = __fmaf_rn(scores[t][0][i], 0.0f, __fmaf_rn(scores[t][0][i + 1], 0.0f, probe));
             }
         }
-        probe_ = __fmaf_rn(scores[0][0][2], 0.0f, probe_);
-        probe_ = __fmaf_rn(scores[0][1][0], 0.0f, __fmaf_rn(scores[0][1][2], 0.0f, probe_));
+        probe = __fmaf_rn(scores[0][0][2], 0.0f, probe);
+        *probe_ = __fmaf_rn(scores[0][1][0], 0.0f, __fmaf_rn(scores[0][1][2], 0.0f, probe));
     }
 
     __device__ __forceinline__ void mask(float (&scores)[4][2][8], int32_t number, int32_t first_key) const {
@@ -434,16 +433,12 @@ class Attend {
     // --- rows: between tiles their state is in shared memory, thread by thread, where it takes no registers
 
     __device__ __forceinline__ void save_rows() {
-        rows_[threadIdx.x] = make_float4(maximum_[0], maximum_[1], maximum_[2], maximum_[3]);
-        rows_[threadIdx.x + kThreads] = make_float4(sum_[0], sum_[1], sum_[2], sum_[3]);
-        const auto source = reinterpret_cast<uint64_t>(key_source_);
-        rows_[threadIdx.x + 2 * kThreads] =
-            make_float4(__uint_as_float(static_cast<uint32_t>(source)),
-                        __uint_as_float(static_cast<uint32_t>(source >> 32)), probe_, 0.0f);
+        *maxima_ = make_float4(maximum_[0], maximum_[1], maximum_[2], maximum_[3]);
+        *sums_ = make_float4(sum_[0], sum_[1], sum_[2], sum_[3]);
     }
 
     __device__ __forceinline__ void load_rows() {
-        const float4 maximum = rows_[threadIdx.x], sum = rows_[threadIdx.x + kThreads];
+        const float4 maximum = *maxima_, sum = *sums_;
         maximum_[0] = maximum.x;
         maximum_[1] = maximum.y;
         maximum_[2] = maximum.z;
@@ -452,7 +447,6 @@ class Attend {
         sum_[1] = sum.y;
         sum_[2] = sum.z;
         sum_[3] = sum.w;
-        probe_ = rows_[threadIdx.x + 2 * kThreads].z;
     }
 
     // --- output
@@ -547,11 +541,12 @@ class Attend {
         load_rows();
         const Item item = item_of(p_, number);
         if (folded) add_folded(item.slot);
+        float probe = *probe_;
 #pragma unroll
-        for (int distance = 1; distance < 32; distance *= 2) probe_ += __shfl_xor_sync(kAllLanes, probe_, distance);
+        for (int distance = 1; distance < 32; distance *= 2) probe += __shfl_xor_sync(kAllLanes, probe, distance);
 #pragma unroll
         for (int row = 0; row < 4; ++row) {
-            sum_[row] += probe_;
+            sum_[row] += probe;
 #pragma unroll
             for (int distance = 2; distance < 16; distance *= 2) {
                 sum_[row] += __shfl_xor_sync(kAllLanes, sum_[row], distance);
@@ -598,7 +593,9 @@ class Attend {
     const PrefillParams& p_;
     uint4* q_;
     uint4* ring_;
-    float4* rows_;
+    float4 *maxima_, *sums_;
+    const uint16_t** next_key_source_;
+    float* probe_;  // 0, or NaN once a score was not finite
     Range* range_;
     const Lane lane_;
     const uint32_t warp_;
@@ -607,7 +604,6 @@ class Attend {
     const uint16_t *key_source_, *value_source_;
     float output_[2][2 * S::kValueUnits][8];
     float maximum_[4], sum_[4];  // of rows row_in_tile(0..3); of unscaled scores; of the lane's own keys until the end
-    float probe_;                // 0, or NaN once a score was not finite
 
  public:
     // Merges the states of a tile's parts, in their order, and stores the rows.
