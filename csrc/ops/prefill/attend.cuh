@@ -53,16 +53,15 @@ struct Shape {
     static constexpr int kValueSlices = kTileKeys / kValueKeys;
     static constexpr int kSlices = kKeySlices + kValueSlices;
     static constexpr int kValueUnits = kHeadDim / 64;  // units of V that a lane takes of a key
-    static constexpr int kPieceKeys = kThreads / kUnits;  // keys of a piece of V: 16 bytes a thread, half a slice
+    static constexpr int kPieceKeys = value_piece_keys(kHeadDim);  // of V
     static_assert(kSlices % 2 == 0, "a slice has the same slot in every tile");
 };
 
 // What the main loop needs now and then: in shared memory, where it takes no registers.
 struct Range {
     int32_t number;  // of the item
-    int32_t first_tile, last_tile;
-    int32_t masked_from;  // the first key that some row does not see
-    int32_t end;          // of the keys: what lies past it is not loaded, and zero in a slice
+    int32_t tiles, last_tile;
+    int32_t masked_tiles;  // so many, at the end, have keys that some row does not see
 };
 static_assert(sizeof(Range) <= kRangeBytes);
 
@@ -75,7 +74,7 @@ class Attend {
           ring_(shared + kTileRows * S::kUnits),
           maxima_(reinterpret_cast<float4*>(ring_ + 2 * kSlotUnits) + threadIdx.x),
           sums_(maxima_ + kThreads),
-          next_key_source_(reinterpret_cast<const uint16_t**>(maxima_ - threadIdx.x + 2 * kThreads) + threadIdx.x),
+          next_key_source_(reinterpret_cast<const char**>(maxima_ - threadIdx.x + 2 * kThreads) + threadIdx.x),
           probe_(reinterpret_cast<float*>(maxima_ - threadIdx.x + 2 * kThreads) + 2 * kThreads + threadIdx.x),
           range_(reinterpret_cast<Range*>(ring_ + 2 * kSlotUnits + 3 * kThreads)),
           warp_(threadIdx.x / 32),
@@ -87,23 +86,27 @@ class Attend {
 
     // Returns the number, which it does not keep in a register meanwhile.
     __device__ __forceinline__ int32_t run(int32_t number) {
-        int32_t tile;
+        int32_t left;  // tiles
         {
             const Item item = item_of(p_, number);
             const Sequence sequence = sequence_of(p_, item.sequence);
             if (item.first_row >= packed_rows(p_, sequence)) return number;
             const int32_t tiles = key_tiles(p_, sequence, item.first_row);
-            tile = item.split ? part_start(p_, tiles, item.part) : 0;
+            const int32_t tile = item.split ? part_start(p_, tiles, item.part) : 0;
             const int32_t last_tile = item.split ? part_start(p_, tiles, item.part + 1) : tiles;
+            left = last_tile - tile;
             __syncthreads();  // shared memory may still be read for the item before
             if (threadIdx.x == 0) {
                 // Every row of the tile sees at least what the first sees.
-                *range_ = {number, tile, last_tile, visible_keys(p_, sequence, item.first_row),
-                           min(sequence.keys, last_tile * kTileKeys)};
+                const int32_t unmasked = visible_keys(p_, sequence, item.first_row) / kTileKeys;
+                *range_ = {number, left, last_tile, last_tile - unmasked};
             }
             load_query(item, sequence);
             key_source_ = source_of(p_.k, item, sequence, tile, threadIdx.x / 4, threadIdx.x % 4);
             value_source_ = source_of(p_.v, item, sequence, tile, threadIdx.x / S::kUnits, threadIdx.x % S::kUnits);
+            const int32_t keys = min(sequence.keys, last_tile * kTileKeys) - tile * kTileKeys;
+            keys_left_ = keys - static_cast<int32_t>(threadIdx.x / 4);
+            values_left_ = keys - static_cast<int32_t>(threadIdx.x / S::kUnits);
         }
 #pragma unroll
         for (int row = 0; row < 4; ++row) {
@@ -112,28 +115,28 @@ class Attend {
         }
         save_rows();
         *probe_ = 0.0f;
-        *next_key_source_ = key_source_ + kTileKeys * p_.k.token_stride;
+        *next_key_source_ = key_source_ + 2 * p_.key_piece_bytes;
         clear_output();
         uint4 coming;
         __syncthreads();  // the range is there
-        load_piece(0, 0, tile, coming);
+        load_piece(0, 0, coming);
         store_piece(0, 0, coming);
-        load_piece(0, 1, tile, coming);
+        load_piece(0, 1, coming);
         store_piece(0, 1, coming);
-        load_piece(1, 0, tile, coming);
-        for (; tile < range_->last_tile; ++tile) {
+        load_piece(1, 0, coming);
+        while (left > 0) {
             float scores[4][2][8] = {};  // of 32 keys each
 #pragma unroll
             for (int slice = 0; slice < S::kKeySlices; ++slice) {
 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
-                    turn(slice, half, tile, coming);
+                    turn(slice, half, coming);
                     add_scores(scores, slice, half);
                 }
             }
             load_rows();
             probe(scores);
-            if ((tile + 1) * kTileKeys > range_->masked_from) mask(scores, range_->number, tile * kTileKeys);
+            if (left <= range_->masked_tiles) mask(scores, range_->number, (range_->last_tile - left) * kTileKeys);
             raise_maximum(scores);
             // Weights of 32 keys are made while the tensor cores work on the 32 before.
             uint32_t weights[2][4];
@@ -150,17 +153,19 @@ class Attend {
                 for (int number = 0; number < 8; ++number) {
                     const int step = 8 * part + number;
                     constexpr int kSteps = S::kPieceKeys / 4;
-                    if (step % kSteps == 0) turn(S::kKeySlices + step / kSteps / 2, step / kSteps % 2, tile, coming);
+                    if (step % kSteps == 0) turn(S::kKeySlices + step / kSteps / 2, step / kSteps % 2, coming);
                     add_values(weights, step);
                     if (part < 3) weigh_pair(scores[part + 1], number, pairs);
                 }
                 if (part < 3) exchange_pairs(pairs, weights);
             }
             save_rows();
-            const int32_t done = tile - range_->first_tile + 1;
-            if (done % kFoldTiles == 0 && tile + 1 < range_->last_tile) fold(range_->number, done > kFoldTiles);
+            keys_left_ -= kTileKeys;
+            values_left_ -= kTileKeys;
+            --left;
+            if (left % kFoldTiles == 0 && left > 0) fold(range_->number, range_->tiles - left > kFoldTiles);
         }
-        finish(range_->number, range_->last_tile - range_->first_tile > kFoldTiles);
+        finish(range_->number, range_->tiles > kFoldTiles);
         return range_->number;
     }
 
@@ -190,15 +195,12 @@ class Attend {
     // --- global memory
 
     // Where a thread's first unit of the next slice is.
-    __device__ __forceinline__ static const uint16_t* source_of(const TokenTensor& tensor, const Item& item,
+    __device__ __forceinline__ static const char* source_of(const TokenTensor& tensor, const Item& item,
                                                                 const Sequence& sequence, int32_t tile, uint32_t key,
                                                                 uint32_t unit) {
         const int64_t token = sequence.first_key + static_cast<int64_t>(tile) * kTileKeys + key;
-        return tensor.data + token * tensor.token_stride + item.head * tensor.head_stride + 8 * unit;
-    }
-
-    __device__ __forceinline__ static uint4 load_unit(const uint16_t* address, bool live) {
-        return load_16_bytes(address, live, S::kWide);
+        return reinterpret_cast<const char*>(tensor.data + token * tensor.token_stride +
+                                             item.head * tensor.head_stride + 8 * unit);
     }
 
     __device__ __forceinline__ static constexpr bool is_key_slice(int slice) {
@@ -207,29 +209,27 @@ class Attend {
 
     // Before a half of a slice: the same half of the next slice, which has arrived in a register, is stored, and loading
     // of the half after that starts. The slot is free, since a barrier has passed after the slice before this one.
-    __device__ __forceinline__ void turn(int slice, int half, int32_t tile, uint4& coming) {
+    __device__ __forceinline__ void turn(int slice, int half, uint4& coming) {
         if (half == 0) __syncthreads();
         store_piece(slice + 1, half, coming);
         const int next = slice + 1 + half;
         if (next == S::kSlices && half == 1) {
             key_source_ = *next_key_source_;
-            *next_key_source_ = key_source_ + kTileKeys * p_.k.token_stride;
+            *next_key_source_ = key_source_ + 2 * p_.key_piece_bytes;
         }
-        load_piece(next, 1 - half, tile, coming);
+        load_piece(next, 1 - half, coming);
     }
 
     // Half of a slice: 64 keys of K, or half the keys of V, of which pieces must be loaded one after the other.
-    __device__ __forceinline__ void load_piece(int slice, int half, int32_t tile, uint4& coming) {
+    __device__ __forceinline__ void load_piece(int slice, int half, uint4& coming) {
         if (is_key_slice(slice)) {
-            const int32_t key = (tile + slice / S::kSlices) * kTileKeys + 64 * half +
-                                static_cast<int32_t>(forgotten(threadIdx.x) / 4);
-            coming = load_unit(key_source_ + 32 * (slice % S::kSlices) + 64 * half * p_.k.token_stride,
-                               key < range_->end);
+            const int first = slice / S::kSlices * kTileKeys + kKeyPieceKeys * half;
+            coming = load_16_bytes(key_source_ + 64 * (slice % S::kSlices) + half * p_.key_piece_bytes,
+                                   keys_left_ > first, S::kWide);
         } else {
-            const int32_t key = tile * kTileKeys + (2 * (slice - S::kKeySlices) + half) * S::kPieceKeys +
-                                static_cast<int32_t>(forgotten(threadIdx.x) / S::kUnits);
-            coming = load_unit(value_source_, key < range_->end);
-            value_source_ += S::kPieceKeys * p_.v.token_stride;
+            const int first = (2 * (slice - S::kKeySlices) + half) * S::kPieceKeys;
+            coming = load_16_bytes(value_source_, values_left_ > first, S::kWide);
+            value_source_ += p_.value_piece_bytes;
         }
     }
 
@@ -383,16 +383,18 @@ class Attend {
     // Rounding loses NaN, and the maximum passes over it: what is not finite in Q or K is found here. A row of one key
     // and a column of one query show it.
     __device__ __forceinline__ void probe(const float (&scores)[4][2][8]) const {
-        float probe = *probe_;
+        float chains[4] = {*probe_, 0.0f, 0.0f, 0.0f};
 #pragma unroll
         for (int t = 0; t < 4; ++t) {
 #pragma unroll
             for (int i = 0; i < 8; i += 4) {
-                probe = __fmaf_rn(scores[t][0][i], 0.0f, __fmaf_rn(scores[t][0][i + 1], 0.0f, probe));
+                chains[t] = __fmaf_rn(scores[t][0][i], 0.0f, __fmaf_rn(scores[t][0][i + 1], 0.0f, chains[t]));
             }
         }
-        probe = __fmaf_rn(scores[0][0][2], 0.0f, probe);
-        *probe_ = __fmaf_rn(scores[0][1][0], 0.0f, __fmaf_rn(scores[0][1][2], 0.0f, probe));
+        chains[0] = __fmaf_rn(scores[0][0][2], 0.0f, chains[0]);
+        chains[1] = __fmaf_rn(scores[0][1][0], 0.0f, chains[1]);
+        chains[2] = __fmaf_rn(scores[0][1][2], 0.0f, chains[2]);
+        *probe_ = (chains[0] + chains[1]) + (chains[2] + chains[3]);
     }
 
     __device__ __forceinline__ void mask(float (&scores)[4][2][8], int32_t number, int32_t first_key) const {
@@ -594,14 +596,15 @@ class Attend {
     uint4* q_;
     uint4* ring_;
     float4 *maxima_, *sums_;
-    const uint16_t** next_key_source_;
+    const char** next_key_source_;
     float* probe_;  // 0, or NaN once a score was not finite
     Range* range_;
     const Lane lane_;
     const uint32_t warp_;
     const uint4 *const query_lane_, *const key_lane_, *const value_lane_;
     uint4 *const key_store_, *const value_store_;
-    const uint16_t *key_source_, *value_source_;
+    const char *key_source_, *value_source_;
+    int32_t keys_left_, values_left_;  // from the tile's first, less those before the thread's own
     float output_[2][2 * S::kValueUnits][8];
     float maximum_[4], sum_[4];  // of rows row_in_tile(0..3); of unscaled scores; of the lane's own keys until the end
 

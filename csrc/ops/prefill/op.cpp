@@ -134,6 +134,8 @@ void prefill(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& ou
     params.q = token_tensor(q);
     params.k = token_tensor(k);
     params.v = token_tensor(v);
+    params.key_piece_bytes = kKeyPieceKeys * 2 * k.stride(0);
+    params.value_piece_bytes = value_piece_keys(head_dim) * 2 * v.stride(0);
     params.out = static_cast<uint16_t*>(out.data_ptr());
     params.out_token_stride = out.stride(0);
     params.out_head_stride = out.stride(1);

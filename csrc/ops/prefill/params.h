@@ -19,6 +19,7 @@ struct TokenTensor {
 // One sequence, or several one behind the other: sequence i has queries cu_q[i] .. cu_q[i + 1] - 1, keys likewise.
 struct PrefillParams {
     TokenTensor q, k, v;
+    int64_t key_piece_bytes, value_piece_bytes;  // between what a thread loads for one half of a slice and the next
     uint16_t* out;  // FP16, like q
     int64_t out_token_stride, out_head_stride;
     float* lse;  // FP32 [Hq, tokens], or null
@@ -45,6 +46,12 @@ struct CombineParams {
 
 SM70_HOST_DEVICE constexpr int64_t slot_floats(int64_t head_dim) {
     return kTileRows * (head_dim + 2);
+}
+
+// A thread loads 16 bytes at a time: half a slice of all threads together.
+constexpr int32_t kKeyPieceKeys = 64;
+SM70_HOST_DEVICE constexpr int32_t value_piece_keys(int64_t head_dim) {
+    return static_cast<int32_t>(kThreads * 8 / head_dim);
 }
 
 // A slot holds a slice of K, 128 keys x 32 dimensions with padding, or of V.
