@@ -33,7 +33,7 @@ namespace sm70::prefill {
 
 constexpr uint32_t kAllLanes = 0xffffffffu;
 // 4096 keys: 1024 additions of the tensor core, which lose up to 8e-5 of a sum of one sign.
-constexpr int kFoldTiles = 32;
+constexpr int kFoldTiles = 64;
 // Weights are rounded as P x 2^15: sums and numerators have that factor, which cancels in their quotient.
 constexpr float kWeightLog2 = 15.0f;
 constexpr float kWeightShift = 112.0f - kWeightLog2;
@@ -59,9 +59,10 @@ struct Shape {
 
 // What the main loop needs now and then: in shared memory, where it takes no registers.
 struct Range {
-    int32_t number;  // of the item
-    int32_t tiles, last_tile;
-    int32_t masked_tiles;  // so many, at the end, have keys that some row does not see
+    int32_t number;                // of the item
+    int32_t plain_tiles;           // from the first
+    int32_t edge_tiles, edge_key;  // those after them, and their first key
+    int32_t edge_keys;             // what lies past them is not loaded, and zero in a slice
 };
 static_assert(sizeof(Range) <= kRangeBytes);
 
@@ -86,7 +87,7 @@ class Attend {
 
     // Returns the number, which it does not keep in a register meanwhile.
     __device__ __forceinline__ int32_t run(int32_t number) {
-        int32_t left;  // tiles
+        int32_t plain_tiles;
         {
             const Item item = item_of(p_, number);
             const Sequence sequence = sequence_of(p_, item.sequence);
@@ -94,19 +95,19 @@ class Attend {
             const int32_t tiles = key_tiles(p_, sequence, item.first_row);
             const int32_t tile = item.split ? part_start(p_, tiles, item.part) : 0;
             const int32_t last_tile = item.split ? part_start(p_, tiles, item.part + 1) : tiles;
-            left = last_tile - tile;
+            // Plain tiles are those all of whose keys every row sees, and so in the next tile, which they load from.
+            // Every row of the tile sees at least what the first sees.
+            const int32_t unmasked = min(visible_keys(p_, sequence, item.first_row) / kTileKeys, last_tile);
+            plain_tiles = max(unmasked - 1 - tile, 0);
+            const int32_t edge_tile = tile + plain_tiles;
             __syncthreads();  // shared memory may still be read for the item before
             if (threadIdx.x == 0) {
-                // Every row of the tile sees at least what the first sees.
-                const int32_t unmasked = visible_keys(p_, sequence, item.first_row) / kTileKeys;
-                *range_ = {number, left, last_tile, last_tile - unmasked};
+                *range_ = {number, plain_tiles, last_tile - edge_tile, edge_tile * kTileKeys,
+                           min(sequence.keys, last_tile * kTileKeys) - edge_tile * kTileKeys};
             }
             load_query(item, sequence);
             key_source_ = source_of(p_.k, item, sequence, tile, threadIdx.x / 4, threadIdx.x % 4);
             value_source_ = source_of(p_.v, item, sequence, tile, threadIdx.x / S::kUnits, threadIdx.x % S::kUnits);
-            const int32_t keys = min(sequence.keys, last_tile * kTileKeys) - tile * kTileKeys;
-            keys_left_ = keys - static_cast<int32_t>(threadIdx.x / 4);
-            values_left_ = keys - static_cast<int32_t>(threadIdx.x / S::kUnits);
         }
 #pragma unroll
         for (int row = 0; row < 4; ++row) {
@@ -119,57 +120,74 @@ class Attend {
         clear_output();
         uint4 coming;
         __syncthreads();  // the range is there
-        load_piece(0, 0, coming);
+        begin_edge(plain_tiles * kTileKeys);
+        load_piece<false>(0, 0, coming);
         store_piece(0, 0, coming);
-        load_piece(0, 1, coming);
+        load_piece<false>(0, 1, coming);
         store_piece(0, 1, coming);
-        load_piece(1, 0, coming);
-        while (left > 0) {
-            float scores[4][2][8] = {};  // of 32 keys each
-#pragma unroll
-            for (int slice = 0; slice < S::kKeySlices; ++slice) {
-#pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    turn(slice, half, coming);
-                    add_scores(scores, slice, half);
-                }
-            }
-            load_rows();
-            probe(scores);
-            if (left <= range_->masked_tiles) mask(scores, range_->number, (range_->last_tile - left) * kTileKeys);
-            raise_maximum(scores);
-            // Weights of 32 keys are made while the tensor cores work on the 32 before.
-            uint32_t weights[2][4];
-            {
-                uint32_t pairs[8];
-#pragma unroll
-                for (int number = 0; number < 8; ++number) weigh_pair(scores[0], number, pairs);
-                exchange_pairs(pairs, weights);
-            }
-#pragma unroll
-            for (int part = 0; part < 4; ++part) {
-                uint32_t pairs[8];
-#pragma unroll
-                for (int number = 0; number < 8; ++number) {
-                    const int step = 8 * part + number;
-                    constexpr int kSteps = S::kPieceKeys / 4;
-                    if (step % kSteps == 0) turn(S::kKeySlices + step / kSteps / 2, step / kSteps % 2, coming);
-                    add_values(weights, step);
-                    if (part < 3) weigh_pair(scores[part + 1], number, pairs);
-                }
-                if (part < 3) exchange_pairs(pairs, weights);
-            }
-            save_rows();
+        load_piece<false>(1, 0, coming);
+        for (int32_t left = plain_tiles; left > 0;) {
+            add_tile<true>(coming, 0);
+            --left;
+            if (left % kFoldTiles == 0 && left > 0) fold(range_->number, range_->plain_tiles - left > kFoldTiles);
+        }
+        begin_edge(0);
+        for (int32_t key = 0; key < range_->edge_keys; key += kTileKeys) {
+            add_tile<false>(coming, range_->edge_key + key);
             keys_left_ -= kTileKeys;
             values_left_ -= kTileKeys;
-            --left;
-            if (left % kFoldTiles == 0 && left > 0) fold(range_->number, range_->tiles - left > kFoldTiles);
         }
-        finish(range_->number, range_->tiles > kFoldTiles);
+        finish(range_->number, range_->plain_tiles > kFoldTiles);
         return range_->number;
     }
 
  private:
+    __device__ __forceinline__ void begin_edge(int32_t keys_before) {
+        const int32_t keys = keys_before + range_->edge_keys;
+        keys_left_ = keys - static_cast<int32_t>(threadIdx.x / 4);
+        values_left_ = keys - static_cast<int32_t>(threadIdx.x / S::kUnits);
+    }
+
+    // One tile of keys; first_key is that of an edge tile.
+    template <bool kPlain>
+    __device__ __forceinline__ void add_tile(uint4& coming, int32_t first_key) {
+        float scores[4][2][8] = {};  // of 32 keys each
+#pragma unroll
+        for (int slice = 0; slice < S::kKeySlices; ++slice) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                turn<kPlain>(slice, half, coming);
+                add_scores(scores, slice, half);
+            }
+        }
+        load_rows();
+        probe(scores);
+        if (!kPlain) mask(scores, range_->number, first_key);
+        raise_maximum(scores);
+        // Weights of 32 keys are made while the tensor cores work on the 32 before.
+        uint32_t weights[2][4];
+        {
+            uint32_t pairs[8];
+#pragma unroll
+            for (int number = 0; number < 8; ++number) weigh_pair(scores[0], number, pairs);
+            exchange_pairs(pairs, weights);
+        }
+#pragma unroll
+        for (int part = 0; part < 4; ++part) {
+            uint32_t pairs[8];
+#pragma unroll
+            for (int number = 0; number < 8; ++number) {
+                const int step = 8 * part + number;
+                constexpr int kSteps = S::kPieceKeys / 4;
+                if (step % kSteps == 0) turn<kPlain>(S::kKeySlices + step / kSteps / 2, step / kSteps % 2, coming);
+                add_values(weights, step);
+                if (part < 3) weigh_pair(scores[part + 1], number, pairs);
+            }
+            if (part < 3) exchange_pairs(pairs, weights);
+        }
+        save_rows();
+    }
+
     // --- shared memory: units of 16 bytes. Everything is at a distance from one of five addresses that is known when
     // compiling: swizzles only touch bits that belong to the lane or the thread.
 
@@ -209,6 +227,7 @@ class Attend {
 
     // Before a half of a slice: the same half of the next slice, which has arrived in a register, is stored, and loading
     // of the half after that starts. The slot is free, since a barrier has passed after the slice before this one.
+    template <bool kPlain>
     __device__ __forceinline__ void turn(int slice, int half, uint4& coming) {
         if (half == 0) __syncthreads();
         store_piece(slice + 1, half, coming);
@@ -217,18 +236,19 @@ class Attend {
             key_source_ = *next_key_source_;
             *next_key_source_ = key_source_ + 2 * p_.key_piece_bytes;
         }
-        load_piece(next, 1 - half, coming);
+        load_piece<kPlain>(next, 1 - half, coming);
     }
 
     // Half of a slice: 64 keys of K, or half the keys of V, of which pieces must be loaded one after the other.
+    template <bool kPlain>
     __device__ __forceinline__ void load_piece(int slice, int half, uint4& coming) {
         if (is_key_slice(slice)) {
             const int first = slice / S::kSlices * kTileKeys + kKeyPieceKeys * half;
             coming = load_16_bytes(key_source_ + 64 * (slice % S::kSlices) + half * p_.key_piece_bytes,
-                                   keys_left_ > first, S::kWide);
+                                   kPlain || keys_left_ > first, S::kWide);
         } else {
             const int first = (2 * (slice - S::kKeySlices) + half) * S::kPieceKeys;
-            coming = load_16_bytes(value_source_, values_left_ > first, S::kWide);
+            coming = load_16_bytes(value_source_, kPlain || values_left_ > first, S::kWide);
             value_source_ += p_.value_piece_bytes;
         }
     }
