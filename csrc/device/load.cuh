@@ -23,4 +23,20 @@ __device__ __forceinline__ uint4 load_16_bytes(const void* address, bool live, b
     return words;
 }
 
+// Loads where `live`; `words` stay as they are elsewhere. For a `live` that is always true this keeps the compiler from
+// putting the load off until shortly before its result is used: nothing is gained by that if `words` are there anyway.
+__device__ __forceinline__ void load_16_bytes_over(uint4& words, const void* address, bool live, bool wide) {
+    const uint32_t as_one = live && wide, as_two = live && !wide;
+    asm("{\n\t"
+        ".reg .pred one, two;\n\t"
+        "setp.ne.u32 one, %5, 0;\n\t"
+        "setp.ne.u32 two, %6, 0;\n\t"
+        "@one ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];\n\t"
+        "@two ld.global.nc.v2.u32 {%0, %1}, [%4];\n\t"
+        "@two ld.global.nc.v2.u32 {%2, %3}, [%4 + 8];\n\t"
+        "}"
+        : "+r"(words.x), "+r"(words.y), "+r"(words.z), "+r"(words.w)
+        : "l"(address), "r"(as_one), "r"(as_two));
+}
+
 }  // namespace sm70

@@ -243,14 +243,20 @@ class Attend {
     template <bool kPlain>
     __device__ __forceinline__ void load_piece(int slice, int half, uint4& coming) {
         if (is_key_slice(slice)) {
+            const char* source = key_source_ + 64 * (slice % S::kSlices) + half * p_.key_piece_bytes;
             const int first = slice / S::kSlices * kTileKeys + kKeyPieceKeys * half;
-            coming = load_16_bytes(key_source_ + 64 * (slice % S::kSlices) + half * p_.key_piece_bytes,
-                                   kPlain || keys_left_ > first, S::kWide);
+            load_live<kPlain>(coming, source, keys_left_ > first);
         } else {
             const int first = (2 * (slice - S::kKeySlices) + half) * S::kPieceKeys;
-            coming = load_16_bytes(value_source_, kPlain || values_left_ > first, S::kWide);
+            load_live<kPlain>(coming, value_source_, values_left_ > first);
             value_source_ += p_.value_piece_bytes;
         }
+    }
+
+    template <bool kPlain>
+    __device__ __forceinline__ void load_live(uint4& coming, const char* source, bool live) const {
+        if (!kPlain) coming = make_uint4(0, 0, 0, 0);
+        load_16_bytes_over(coming, source, kPlain ? p_.kv_heads > 0 : live, S::kWide);
     }
 
     __device__ __forceinline__ void store_piece(int slice, int half, const uint4& coming) const {
