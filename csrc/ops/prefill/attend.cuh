@@ -76,7 +76,6 @@ class Attend {
           maxima_(reinterpret_cast<float4*>(ring_ + 2 * kSlotUnits) + threadIdx.x),
           sums_(maxima_ + kThreads),
           next_key_source_(reinterpret_cast<const char**>(maxima_ - threadIdx.x + 2 * kThreads) + threadIdx.x),
-          probe_(reinterpret_cast<float*>(maxima_ - threadIdx.x + 2 * kThreads) + 2 * kThreads + threadIdx.x),
           range_(reinterpret_cast<Range*>(ring_ + 2 * kSlotUnits + 3 * kThreads)),
           warp_(threadIdx.x / 32),
           query_lane_(q_ + query_unit(16 * warp_ + lane_.operand_row, 0)),
@@ -115,7 +114,6 @@ class Attend {
             sum_[row] = 0.0f;
         }
         save_rows();
-        *probe_ = 0.0f;
         *next_key_source_ = key_source_ + 2 * p_.key_piece_bytes;
         clear_output();
         uint4 coming;
@@ -161,8 +159,11 @@ class Attend {
             }
         }
         load_rows();
-        probe(scores);
-        if (!kPlain) mask(scores, range_->number, first_key);
+        if (!kPlain) {
+#pragma unroll
+            for (int t = 0; t < 4; ++t) probe(scores[t], t);
+            mask(scores, range_->number, first_key);
+        }
         raise_maximum(scores);
         // Weights of 32 keys are made while the tensor cores work on the 32 before.
         uint32_t weights[2][4];
@@ -170,6 +171,7 @@ class Attend {
             uint32_t pairs[8];
 #pragma unroll
             for (int number = 0; number < 8; ++number) weigh_pair(scores[0], number, pairs);
+            if (kPlain) probe(scores[0], 0);
             exchange_pairs(pairs, weights);
         }
 #pragma unroll
@@ -183,6 +185,7 @@ class Attend {
                 add_values(weights, step);
                 if (part < 3) weigh_pair(scores[part + 1], number, pairs);
             }
+            if (kPlain && part < 3) probe(scores[part + 1], part + 1);
             if (part < 3) exchange_pairs(pairs, weights);
         }
         save_rows();
@@ -408,19 +411,15 @@ class Attend {
 
     // Rounding loses NaN, and the maximum passes over it: what is not finite in Q or K is found here. A row of one key
     // and a column of one query show it.
-    __device__ __forceinline__ void probe(const float (&scores)[4][2][8]) const {
-        float chains[4] = {*probe_, 0.0f, 0.0f, 0.0f};
+    __device__ __forceinline__ void probe(const float (&scores)[2][8], int part) {
 #pragma unroll
-        for (int t = 0; t < 4; ++t) {
-#pragma unroll
-            for (int i = 0; i < 8; i += 4) {
-                chains[t] = __fmaf_rn(scores[t][0][i], 0.0f, __fmaf_rn(scores[t][0][i + 1], 0.0f, chains[t]));
-            }
+        for (int i = 0; i < 8; i += 4) {
+            sum_[0] = __fmaf_rn(scores[0][i], 0.0f, __fmaf_rn(scores[0][i + 1], 0.0f, sum_[0]));
         }
-        chains[0] = __fmaf_rn(scores[0][0][2], 0.0f, chains[0]);
-        chains[1] = __fmaf_rn(scores[0][1][0], 0.0f, chains[1]);
-        chains[2] = __fmaf_rn(scores[0][1][2], 0.0f, chains[2]);
-        *probe_ = (chains[0] + chains[1]) + (chains[2] + chains[3]);
+        if (part > 0) return;
+        sum_[1] = __fmaf_rn(scores[0][2], 0.0f, sum_[1]);
+        sum_[2] = __fmaf_rn(scores[1][0], 0.0f, sum_[2]);
+        sum_[3] = __fmaf_rn(scores[1][2], 0.0f, sum_[3]);
     }
 
     __device__ __forceinline__ void mask(float (&scores)[4][2][8], int32_t number, int32_t first_key) const {
@@ -569,7 +568,8 @@ class Attend {
         load_rows();
         const Item item = item_of(p_, number);
         if (folded) add_folded(item.slot);
-        float probe = *probe_;
+        // NaN where a sum is not a number, else 0.
+        float probe = ((sum_[0] + sum_[1]) + (sum_[2] + sum_[3])) * 0.0f;
 #pragma unroll
         for (int distance = 1; distance < 32; distance *= 2) probe += __shfl_xor_sync(kAllLanes, probe, distance);
 #pragma unroll
@@ -623,7 +623,6 @@ class Attend {
     uint4* ring_;
     float4 *maxima_, *sums_;
     const char** next_key_source_;
-    float* probe_;  // 0, or NaN once a score was not finite
     Range* range_;
     const Lane lane_;
     const uint32_t warp_;
