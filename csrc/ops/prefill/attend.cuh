@@ -66,6 +66,15 @@ struct Range {
 };
 static_assert(sizeof(Range) <= kRangeBytes);
 
+// What a thread needs once a tile.
+struct ThreadState {
+    float4 maximum, sum;   // of its rows
+    const char* next_key;  // where it loads from for the next tile
+    float probe;           // 0, or NaN once a score was not finite
+    int32_t left;          // plain tiles
+};
+static_assert(sizeof(ThreadState) * kThreads == kRowBytes);
+
 template <typename S>
 class Attend {
  public:
@@ -73,9 +82,7 @@ class Attend {
         : p_(p),
           q_(shared),
           ring_(shared + kTileRows * S::kUnits),
-          maxima_(reinterpret_cast<float4*>(ring_ + 2 * kSlotUnits) + threadIdx.x),
-          sums_(maxima_ + kThreads),
-          next_key_source_(reinterpret_cast<const char**>(maxima_ - threadIdx.x + 2 * kThreads) + threadIdx.x),
+          mine_(reinterpret_cast<ThreadState*>(ring_ + 2 * kSlotUnits) + threadIdx.x),
           range_(reinterpret_cast<Range*>(ring_ + 2 * kSlotUnits + 3 * kThreads)),
           warp_(threadIdx.x / 32),
           query_lane_(q_ + query_unit(16 * warp_ + lane_.operand_row, 0)),
@@ -114,7 +121,8 @@ class Attend {
             sum_[row] = 0.0f;
         }
         save_rows();
-        *next_key_source_ = key_source_ + 2 * p_.key_piece_bytes;
+        mine_->probe = 0.0f;
+        mine_->next_key = key_source_ + 2 * p_.key_piece_bytes;
         clear_output();
         uint4 coming;
         __syncthreads();  // the range is there
@@ -124,9 +132,11 @@ class Attend {
         load_piece<false>(0, 1, coming);
         store_piece(0, 1, coming);
         load_piece<false>(1, 0, coming);
-        for (int32_t left = plain_tiles; left > 0;) {
+        mine_->left = plain_tiles;
+        while (mine_->left > 0) {
             add_tile<true>(coming, 0);
-            --left;
+            const int32_t left = mine_->left - 1;
+            mine_->left = left;
             if (left % kFoldTiles == 0 && left > 0) fold(range_->number, range_->plain_tiles - left > kFoldTiles);
         }
         begin_edge(0);
@@ -159,19 +169,15 @@ class Attend {
             }
         }
         load_rows();
-        if (!kPlain) {
-#pragma unroll
-            for (int t = 0; t < 4; ++t) probe(scores[t], t);
-            mask(scores, range_->number, first_key);
-        }
+        if (!kPlain) { probe(scores); mask(scores, range_->number, first_key); }
         raise_maximum(scores);
+        if (kPlain) probe(scores);
         // Weights of 32 keys are made while the tensor cores work on the 32 before.
         uint32_t weights[2][4];
         {
             uint32_t pairs[8];
 #pragma unroll
             for (int number = 0; number < 8; ++number) weigh_pair(scores[0], number, pairs);
-            if (kPlain) probe(scores[0], 0);
             exchange_pairs(pairs, weights);
         }
 #pragma unroll
@@ -185,7 +191,6 @@ class Attend {
                 add_values(weights, step);
                 if (part < 3) weigh_pair(scores[part + 1], number, pairs);
             }
-            if (kPlain && part < 3) probe(scores[part + 1], part + 1);
             if (part < 3) exchange_pairs(pairs, weights);
         }
         save_rows();
@@ -236,8 +241,8 @@ class Attend {
         store_piece(slice + 1, half, coming);
         const int next = slice + 1 + half;
         if (next == S::kSlices && half == 1) {
-            key_source_ = *next_key_source_;
-            *next_key_source_ = key_source_ + 2 * p_.key_piece_bytes;
+            key_source_ = mine_->next_key;
+            mine_->next_key = key_source_ + 2 * p_.key_piece_bytes;
         }
         load_piece<kPlain>(next, 1 - half, coming);
     }
@@ -411,15 +416,19 @@ class Attend {
 
     // Rounding loses NaN, and the maximum passes over it: what is not finite in Q or K is found here. A row of one key
     // and a column of one query show it.
-    __device__ __forceinline__ void probe(const float (&scores)[2][8], int part) {
+    __device__ __forceinline__ void probe(const float (&scores)[4][2][8]) const {
+        float chains[4] = {mine_->probe, 0.0f, 0.0f, 0.0f};
 #pragma unroll
-        for (int i = 0; i < 8; i += 4) {
-            sum_[0] = __fmaf_rn(scores[0][i], 0.0f, __fmaf_rn(scores[0][i + 1], 0.0f, sum_[0]));
+        for (int t = 0; t < 4; ++t) {
+#pragma unroll
+            for (int i = 0; i < 8; i += 4) {
+                chains[t] = __fmaf_rn(scores[t][0][i], 0.0f, __fmaf_rn(scores[t][0][i + 1], 0.0f, chains[t]));
+            }
         }
-        if (part > 0) return;
-        sum_[1] = __fmaf_rn(scores[0][2], 0.0f, sum_[1]);
-        sum_[2] = __fmaf_rn(scores[1][0], 0.0f, sum_[2]);
-        sum_[3] = __fmaf_rn(scores[1][2], 0.0f, sum_[3]);
+        chains[0] = __fmaf_rn(scores[0][0][2], 0.0f, chains[0]);
+        chains[1] = __fmaf_rn(scores[0][1][0], 0.0f, chains[1]);
+        chains[2] = __fmaf_rn(scores[0][1][2], 0.0f, chains[2]);
+        mine_->probe = (chains[0] + chains[1]) + (chains[2] + chains[3]);
     }
 
     __device__ __forceinline__ void mask(float (&scores)[4][2][8], int32_t number, int32_t first_key) const {
@@ -460,12 +469,12 @@ class Attend {
     // --- rows: between tiles their state is in shared memory, thread by thread, where it takes no registers
 
     __device__ __forceinline__ void save_rows() {
-        *maxima_ = make_float4(maximum_[0], maximum_[1], maximum_[2], maximum_[3]);
-        *sums_ = make_float4(sum_[0], sum_[1], sum_[2], sum_[3]);
+        mine_->maximum = make_float4(maximum_[0], maximum_[1], maximum_[2], maximum_[3]);
+        mine_->sum = make_float4(sum_[0], sum_[1], sum_[2], sum_[3]);
     }
 
     __device__ __forceinline__ void load_rows() {
-        const float4 maximum = *maxima_, sum = *sums_;
+        const float4 maximum = mine_->maximum, sum = mine_->sum;
         maximum_[0] = maximum.x;
         maximum_[1] = maximum.y;
         maximum_[2] = maximum.z;
@@ -568,8 +577,7 @@ class Attend {
         load_rows();
         const Item item = item_of(p_, number);
         if (folded) add_folded(item.slot);
-        // NaN where a sum is not a number, else 0.
-        float probe = ((sum_[0] + sum_[1]) + (sum_[2] + sum_[3])) * 0.0f;
+        float probe = mine_->probe;
 #pragma unroll
         for (int distance = 1; distance < 32; distance *= 2) probe += __shfl_xor_sync(kAllLanes, probe, distance);
 #pragma unroll
@@ -621,8 +629,7 @@ class Attend {
     const PrefillParams& p_;
     uint4* q_;
     uint4* ring_;
-    float4 *maxima_, *sums_;
-    const char** next_key_source_;
+    ThreadState* mine_;
     Range* range_;
     const Lane lane_;
     const uint32_t warp_;
