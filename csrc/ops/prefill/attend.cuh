@@ -71,7 +71,7 @@ struct ThreadState {
     float4 maximum, sum;   // of its rows
     const char* next_key;  // where it loads from for the next tile
     float probe;           // 0, or NaN once a score was not finite
-    int32_t left;          // plain tiles
+    int32_t unused;
 };
 static_assert(sizeof(ThreadState) * kThreads == kRowBytes);
 
@@ -132,11 +132,9 @@ class Attend {
         load_piece<false>(0, 1, coming);
         store_piece(0, 1, coming);
         load_piece<false>(1, 0, coming);
-        mine_->left = plain_tiles;
-        while (mine_->left > 0) {
+        for (int32_t left = plain_tiles; left > 0;) {
             add_tile<true>(coming, 0);
-            const int32_t left = mine_->left - 1;
-            mine_->left = left;
+            --left;
             if (left % kFoldTiles == 0 && left > 0) fold(range_->number, range_->plain_tiles - left > kFoldTiles);
         }
         begin_edge(0);
