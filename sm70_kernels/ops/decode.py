@@ -16,22 +16,20 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, ParamSpec
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from sm70_kernels import _native, emulator
+from sm70_kernels import _native
 from sm70_kernels._arguments import fake, format_name, require_tensors, split_scale
+from sm70_kernels._planning import called_while_tracing, multiprocessors
 
 #: Revision of the numerical contract and workspace layout that this module is written for; the DSO must have the same.
 CAPABILITY_REVISION = 1
 
 library = _native.load("decode", CAPABILITY_REVISION)
-
-P = ParamSpec("P")
 
 HEAD_DIMS = (64, 128, 256)
 MAX_GROUP = 16
@@ -45,29 +43,12 @@ def _ask_operator(*shape_and_multiprocessors: int) -> int:
     return library.call_int64("sm70_kernels_decode_workspace_bytes", *shape_and_multiprocessors)
 
 
-def _called_while_tracing(function: Callable[P, int]) -> Callable[P, int]:
-    """torch.compile takes the result for a constant: it can't trace ctypes.
-
-    This is what torch.compiler.assume_constant_result does, but that imports torch._dynamo, which takes seconds.
-    """
-    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
-    return function
-
-
-@_called_while_tracing
+@called_while_tracing
 def _workspace_bytes(
     rows: int, query_heads: int, kv_heads: int, head_dim: int, max_tokens: int, multiprocessors: int, variant: str
 ) -> int:
     """The operator's own answer."""
     return _ask_operator(rows, query_heads, kv_heads, head_dim, max_tokens, multiprocessors, variant == "xqa")
-
-
-@_called_while_tracing
-def _multiprocessors(device_type: str, index: int | None) -> int:
-    """SMs of a CUDA device, or of the emulated V100."""
-    if device_type == "cpu":
-        return emulator.multiprocessors()
-    return int(torch.cuda.get_device_properties(index).multi_processor_count)
 
 
 def _refuse(name: str, got: object, want: str, remedy: str) -> ValueError:
@@ -233,9 +214,9 @@ def plan(
     where = torch.device(device)
     if where.type not in ("cuda", "cpu"):
         raise _refuse("device", str(where), "a CUDA device, or cpu for the emulated V100", "Plan for a V100")
-    multiprocessors = _multiprocessors(where.type, where.index)
+    sms = multiprocessors(where.type, where.index)
     shape = (rows, query_heads, kv_heads, head_dim, max_tokens)
-    return DecodePlan(*shape, name, variant, where, multiprocessors, _workspace_bytes(*shape, multiprocessors, variant))
+    return DecodePlan(*shape, name, variant, where, sms, _workspace_bytes(*shape, sms, variant))
 
 
 def decode(
