@@ -24,38 +24,10 @@
 #include <cuda_fp16.h>
 
 #include "device/load.cuh"
-#include "device/mma.cuh"
 #include "device/registers.cuh"
-#include "device/softmax_state.cuh"
-#include "ops/prefill/items.cuh"
+#include "ops/prefill/rows.cuh"
 
 namespace sm70::prefill {
-
-constexpr uint32_t kAllLanes = 0xffffffffu;
-// 4096 keys: 1024 additions of the tensor core, which lose up to 8e-5 of a sum of one sign.
-constexpr int kFoldTiles = 64;
-// Weights are rounded as P x 2^15: sums and numerators have that factor, which cancels in their quotient.
-constexpr float kWeightLog2 = 15.0f;
-constexpr float kWeightShift = 112.0f - kWeightLog2;
-// A K slice has its 16-byte units by dimension, then key; two units of padding move the next dimensions' banks.
-constexpr int kKeyUnitStride = kTileKeys + 2;
-constexpr int kSlotUnits = 4 * kKeyUnitStride;
-static_assert(kSlotUnits * 16 == kSlotBytes);
-constexpr float kNoScore = -1e30f;  // finite, so that differences of two are not NaN
-
-template <int kHeadDim_, bool kWide_>
-struct Shape {
-    static constexpr bool kWide = kWide_;  // K and V in loads of 16 bytes; else of 8
-    static constexpr int kHeadDim = kHeadDim_;
-    static constexpr int kUnits = kHeadDim / 8;  // of 16 bytes, in a row
-    static constexpr int kKeySlices = kHeadDim / 32;
-    static constexpr int kValueKeys = 4096 / kHeadDim;  // keys of a slice of V: 8 KB
-    static constexpr int kValueSlices = kTileKeys / kValueKeys;
-    static constexpr int kSlices = kKeySlices + kValueSlices;
-    static constexpr int kValueUnits = kHeadDim / 64;  // units of V that a lane takes of a key
-    static constexpr int kPieceKeys = value_piece_keys(kHeadDim);  // of V
-    static_assert(kSlices % 2 == 0, "a slice has the same slot in every tile");
-};
 
 // What the main loop needs now and then: in shared memory, where it takes no registers.
 struct Range {
@@ -71,20 +43,24 @@ struct ThreadState {
     float4 maximum, sum;   // of its rows
     const char* next_key;  // where it loads from for the next tile
     float probe;           // 0, or NaN once a score was not finite
-    int32_t unused;
+    int32_t unused;        // makes the size a multiple of 16 bytes
 };
 static_assert(sizeof(ThreadState) * kThreads == kRowBytes);
 
 template <typename S>
-class Attend {
+class Attend : private Rows<S> {
+    using Base = Rows<S>;
+    using Base::clear_output, Base::add_folded, Base::rescale_output, Base::row_in_tile, Base::store_rows;
+    using Base::lane_, Base::maximum_, Base::output_, Base::p_, Base::sum_, Base::warp_;
+    using Base::store_slot, Base::weight_of;
+
  public:
     __device__ __forceinline__ Attend(const PrefillParams& p, uint4* shared)
-        : p_(p),
+        : Base(p),
           q_(shared),
           ring_(shared + kTileRows * S::kUnits),
           mine_(reinterpret_cast<ThreadState*>(ring_ + 2 * kSlotUnits) + threadIdx.x),
           range_(reinterpret_cast<Range*>(ring_ + 2 * kSlotUnits + 3 * kThreads)),
-          warp_(threadIdx.x / 32),
           query_lane_(q_ + query_unit(16 * warp_ + lane_.operand_row, 0)),
           key_lane_(ring_ + key_unit(8 * lane_.quad_pair + lane_.operand_row, 0)),
           value_lane_(ring_ + value_unit(lane_.quad, 2 * lane_.quad_pair + lane_.upper)),
@@ -167,7 +143,10 @@ class Attend {
             }
         }
         load_rows();
-        if (!kPlain) { probe(scores); mask(scores, range_->number, first_key); }
+        if (!kPlain) {
+            probe(scores);
+            mask(scores, range_->number, first_key);
+        }
         raise_maximum(scores);
         if (kPlain) probe(scores);
         // Weights of 32 keys are made while the tensor cores work on the 32 before.
@@ -220,8 +199,8 @@ class Attend {
 
     // Where a thread's first unit of the next slice is.
     __device__ __forceinline__ static const char* source_of(const TokenTensor& tensor, const Item& item,
-                                                                const Sequence& sequence, int32_t tile, uint32_t key,
-                                                                uint32_t unit) {
+                                                            const Sequence& sequence, int32_t tile, uint32_t key,
+                                                            uint32_t unit) {
         const int64_t token = sequence.first_key + static_cast<int64_t>(tile) * kTileKeys + key;
         return reinterpret_cast<const char*>(tensor.data + token * tensor.token_stride +
                                              item.head * tensor.head_stride + 8 * unit);
@@ -231,8 +210,9 @@ class Attend {
         return slice < S::kKeySlices || slice >= S::kSlices;  // the latter: of the next tile
     }
 
-    // Before a half of a slice: the same half of the next slice, which has arrived in a register, is stored, and loading
-    // of the half after that starts. The slot is free, since a barrier has passed after the slice before this one.
+    // Before a half of a slice: the same half of the next slice, which has arrived in a register, is stored, and
+    // loading of the half after that starts. The slot is free, since a barrier has passed after the slice before this
+    // one.
     template <bool kPlain>
     __device__ __forceinline__ void turn(int slice, int half, uint4& coming) {
         if (half == 0) __syncthreads();
@@ -399,11 +379,6 @@ class Attend {
         }
     }
 
-    // Weight of a score in a row of this maximum; both are as the products gave them, without the softmax scale.
-    __device__ __forceinline__ float weight_of(float score, float maximum) const {
-        return exp2_approximate((score - maximum) * p_.softmax_scale_log2);
-    }
-
     // Two FP32 weights x 2^(15 - 112) to halves x 2^15. The difference of the exponents' biases is 112, so the bits of
     // a half are those of the float 13 further down: rounding is an addition, and nothing goes through the slow
     // conversion pipe. Weights below 2^-29 are zero.
@@ -449,21 +424,6 @@ class Attend {
         }
     }
 
-    __device__ __forceinline__ uint32_t row_in_tile(int row) const {
-        return 16 * warp_ + 8 * (row / 2) + lane_.accumulator_row + 2 * (row % 2);
-    }
-
-    __device__ __forceinline__ void rescale_output(const float (&correction)[4]) {
-#pragma unroll
-        for (int m = 0; m < 2; ++m) {
-#pragma unroll
-            for (int n = 0; n < 2 * S::kValueUnits; ++n) {
-#pragma unroll
-                for (int i = 0; i < 8; ++i) output_[m][n][i] *= correction[2 * m + (i & 2) / 2];
-            }
-        }
-    }
-
     // --- rows: between tiles their state is in shared memory, thread by thread, where it takes no registers
 
     __device__ __forceinline__ void save_rows() {
@@ -481,86 +441,6 @@ class Attend {
         sum_[1] = sum.y;
         sum_[2] = sum.z;
         sum_[3] = sum.w;
-    }
-
-    // --- output
-
-    __device__ __forceinline__ void clear_output() {
-#pragma unroll
-        for (int m = 0; m < 2; ++m) {
-#pragma unroll
-            for (int n = 0; n < 2 * S::kValueUnits; ++n) {
-#pragma unroll
-                for (int i = 0; i < 8; ++i) output_[m][n][i] = 0.0f;
-            }
-        }
-    }
-
-    // Numerators of a slot, thread by thread, so that accesses are contiguous and only this thread needs them.
-    __device__ __forceinline__ float4* numerators_of(int32_t slot) const {
-        return reinterpret_cast<float4*>(p_.slots + slot * slot_floats(S::kHeadDim)) + threadIdx.x;
-    }
-
-    // Maximum and sum of the rows of a slot.
-    __device__ __forceinline__ float2* denominators_of(int32_t slot) const {
-        return reinterpret_cast<float2*>(p_.slots + slot * slot_floats(S::kHeadDim) + kTileRows * S::kHeadDim);
-    }
-
-    // Rows are spread over lanes; this one speaks for its own.
-    __device__ __forceinline__ bool speaks_for_rows() const { return (lane_.index & 14) == 0; }
-
-    // output += slot x scale of its row.
-    __device__ __forceinline__ void add_slot(int32_t slot, const float (&scale)[4]) {
-        const float4* numerators = numerators_of(slot);
-#pragma unroll
-        for (int m = 0; m < 2; ++m) {
-#pragma unroll
-            for (int n = 0; n < 2 * S::kValueUnits; ++n) {
-#pragma unroll
-                for (int four = 0; four < 2; ++four) {
-                    const float4 old = numerators[((m * 2 * S::kValueUnits + n) * 2 + four) * kThreads];
-                    float* o = &output_[m][n][4 * four];
-                    o[0] = __fmaf_rn(old.x, scale[2 * m], o[0]);
-                    o[1] = __fmaf_rn(old.y, scale[2 * m], o[1]);
-                    o[2] = __fmaf_rn(old.z, scale[2 * m + 1], o[2]);
-                    o[3] = __fmaf_rn(old.w, scale[2 * m + 1], o[3]);
-                }
-            }
-        }
-    }
-
-    __device__ __forceinline__ void store_slot(int32_t slot) const {
-        float4* numerators = numerators_of(slot);
-#pragma unroll
-        for (int m = 0; m < 2; ++m) {
-#pragma unroll
-            for (int n = 0; n < 2 * S::kValueUnits; ++n) {
-#pragma unroll
-                for (int four = 0; four < 2; ++four) {
-                    const float* o = &output_[m][n][4 * four];
-                    numerators[((m * 2 * S::kValueUnits + n) * 2 + four) * kThreads] =
-                        make_float4(o[0], o[1], o[2], o[3]);
-                }
-            }
-        }
-        if (speaks_for_rows()) {
-#pragma unroll
-            for (int row = 0; row < 4; ++row) {
-                denominators_of(slot)[row_in_tile(row)] = make_float2(maximum_[row], sum_[row]);
-            }
-        }
-    }
-
-    // What was folded before is of the maxima that were stored with it.
-    __device__ __forceinline__ void add_folded(int32_t slot) {
-        __syncwarp();
-        float scale[4];
-#pragma unroll
-        for (int row = 0; row < 4; ++row) {
-            scale[row] = weight_of(denominators_of(slot)[row_in_tile(row)].x, maximum_[row]);
-        }
-        add_slot(slot, scale);
-        __syncwarp();
     }
 
     __device__ __forceinline__ void fold(int32_t number, bool again) {
@@ -593,79 +473,14 @@ class Attend {
         }
     }
 
-    // output_, maximum_ and sum_ to out and lse.
-    __device__ __forceinline__ void store_rows(const Item& item, const Sequence& sequence) const {
-#pragma unroll
-        for (int row = 0; row < 4; ++row) {
-            const int32_t packed = item.first_row + static_cast<int32_t>(row_in_tile(row));
-            if (packed >= packed_rows(p_, sequence)) continue;
-            const int m = row / 2, second = 2 * (row % 2);
-            const uint32_t query = p_.group.divide(packed), member = p_.group.remainder(packed, query);
-            const int64_t token = sequence.first_query + static_cast<int64_t>(query);
-            const int64_t head = static_cast<int64_t>(item.head) * p_.group.divisor + member;
-            uint16_t* out = p_.out + token * p_.out_token_stride + head * p_.out_head_stride;
-            const float factor = sum_[row] > 0.0f ? __fdividef(1.0f, sum_[row]) : sum_[row];  // zero without keys; NaN
-#pragma unroll
-            for (int n = 0; n < 2 * S::kValueUnits; ++n) {
-#pragma unroll
-                for (int i = 0; i < 8; ++i) {
-                    if ((i & 2) != second) continue;
-                    const uint32_t column = lane_.accumulator_column(i);
-                    const uint32_t dimension =
-                        64 * (n / 2) + 16 * lane_.quad_pair + 8 * (column >> 2) + 4 * (n % 2) + (column & 3);
-                    out[dimension] = __half_as_ushort(__float2half_rn(output_[m][n][i] * factor));
-                }
-            }
-            if (p_.lse != nullptr && speaks_for_rows()) {
-                constexpr float kLn2 = 0.693147180559945309f;
-                p_.lse[token * p_.lse_token_stride + head * p_.lse_head_stride] =
-                    __fmaf_rn(maximum_[row], p_.softmax_scale_log2, __log2f(sum_[row]) - kWeightLog2) * kLn2;
-            }
-        }
-    }
-
-    const PrefillParams& p_;
     uint4* q_;
     uint4* ring_;
     ThreadState* mine_;
     Range* range_;
-    const Lane lane_;
-    const uint32_t warp_;
     const uint4 *const query_lane_, *const key_lane_, *const value_lane_;
     uint4 *const key_store_, *const value_store_;
     const char *key_source_, *value_source_;
     int32_t keys_left_, values_left_;  // from the tile's first, less those before the thread's own
-    float output_[2][2 * S::kValueUnits][8];
-    float maximum_[4], sum_[4];  // of rows row_in_tile(0..3); of unscaled scores; of the lane's own keys until the end
-
- public:
-    // Merges the states of a tile's parts, in their order, and stores the rows.
-    __device__ __forceinline__ void combine(Item item) {
-        const Sequence sequence = sequence_of(p_, item.sequence);
-        if (item.first_row >= packed_rows(p_, sequence)) return;
-        clear_output();
-#pragma unroll
-        for (int row = 0; row < 4; ++row) {
-            maximum_[row] = kNoScore;
-            sum_[row] = 0.0f;
-        }
-        for (int32_t part = 0; part < p_.splits; ++part) {
-            float correction[4], scale[4];
-#pragma unroll
-            for (int row = 0; row < 4; ++row) {
-                const float2 other = denominators_of(item.slot + part)[row_in_tile(row)];
-                const float maximum = fmaxf(maximum_[row], other.x);
-                correction[row] = weight_of(maximum_[row], maximum);
-                scale[row] = weight_of(other.x, maximum);
-                sum_[row] *= correction[row];
-                sum_[row] = __fmaf_rn(other.y, scale[row], sum_[row]);
-                maximum_[row] = maximum;
-            }
-            rescale_output(correction);
-            add_slot(item.slot + part, scale);
-        }
-        store_rows(item, sequence);
-    }
 };
 
 // Tiles that one block does alone, and parts of the keys of those that several share.
@@ -675,16 +490,6 @@ __device__ __forceinline__ void attend(const PrefillParams& p) {
     Attend<Shape<kHeadDim, kWide>> block(p, dynamic_shared);
     int32_t number = static_cast<int32_t>(blockIdx.x);
     while (number < item_count(p)) number = block.run(number) + static_cast<int32_t>(gridDim.x);
-}
-
-// A block for each tile that several shared.
-template <int kHeadDim>
-__device__ __forceinline__ void combine(const CombineParams& p) {
-    Attend<Shape<kHeadDim, true>> block(p.prefill, nullptr);
-    const auto shared_tile = static_cast<int32_t>(blockIdx.x);
-    Item item = tile_item(p.prefill, p.prefill.whole_tiles + shared_tile);
-    item.slot = p.attend_blocks + shared_tile * p.prefill.splits;
-    block.combine(item);
 }
 
 }  // namespace sm70::prefill

@@ -1,5 +1,6 @@
 // Entry points of the prefill operator. d is the head dimension, a the alignment of K and V in bytes.
 #include "ops/prefill/attend.cuh"
+#include "ops/prefill/combine.cuh"
 
 #define SM70_PREFILL(head_dim, alignment)                                                            \
     extern "C" __global__ void __launch_bounds__(sm70::prefill::kThreads, 1)                         \

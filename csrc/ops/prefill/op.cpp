@@ -195,7 +195,7 @@ void prefill(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& ou
 // Bytes of workspace that prefill() wants for these shapes on a device of so many SMs.
 extern "C" __attribute__((visibility("default"))) int64_t
 sm70_kernels_prefill_workspace_bytes(int64_t sequences, int64_t max_queries, int64_t max_keys, int64_t query_heads,
-                             int64_t kv_heads, int64_t head_dim, int64_t multiprocessors) {
+                                     int64_t kv_heads, int64_t head_dim, int64_t multiprocessors) {
     return sm70::prefill::divide({sequences, max_queries, max_keys, query_heads, kv_heads, head_dim, multiprocessors})
         .workspace_bytes;
 }

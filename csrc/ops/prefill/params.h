@@ -20,7 +20,7 @@ struct TokenTensor {
 struct PrefillParams {
     TokenTensor q, k, v;
     int64_t key_piece_bytes, value_piece_bytes;  // between what a thread loads for one half of a slice and the next
-    uint16_t* out;  // FP16, like q
+    uint16_t* out;                               // FP16, like q
     int64_t out_token_stride, out_head_stride;
     float* lse;  // FP32 [Hq, tokens], or null
     int64_t lse_token_stride, lse_head_stride;
