@@ -6,19 +6,27 @@
 //
 //   scores   S[16 x 128] of a warp = Q K^T: quad-pair qp takes keys 32 t + 8 qp .. + 7, t = 0..3. 64 registers.
 //   softmax  in FP32, base 2. P = 2^(S - maximum) is rounded to FP16 where it becomes an operand, and summed as
-//   rounded. values   O[16 x D] += P V: quad-pair qp takes dimensions 64 i + 16 qp .. + 15. 128 registers at D 256. A
-//   quad-pair has
-//            P of its own keys only: the others' come by shuffle, which costs what loading them would.
+//            rounded. Only the weights of the first 32 keys are waited for: those of the next are made beside the
+//            products of the ones before.
+//   values   O[16 x D] += P V: quad-pair qp takes dimensions 64 i + 16 qp .. + 15. 128 registers at D 256. A quad-pair
+//            has P of its own keys only: the others' come by shuffle, which costs what loading them would.
 //
 // K comes in slices of 128 keys x 32 dimensions, V in slices of 8 KB (16 keys at D 256), through two slots of shared
-// memory with one barrier a slice. A slice is loaded into registers two slices ahead, and stored one ahead.
+// memory with one barrier a slice. A thread has half of its part of a slice on the way: loaded half a slice before it
+// is stored, stored a slice before it is used.
 //
-// Shared memory at D 256: Q 64 KB + slots 16 KB. Fragment loads are LDS.128, free of bank conflicts by swizzle and
-// padding. Wavefronts for 128 keys and 8 warps: Q and K 6144, P (shuffles) 1024, V 4096, storing slices 1024 = 12288,
-// of 16384 tensor cycles: the tensor cores are the bound.
+// Shared memory at D 256: Q 64 KB, slots 16 KB, what threads need once a tile 12 KB. Fragment loads are LDS.128, free of
+// bank conflicts by swizzle and padding. For 128 keys, a sub-core (2 warps) and the SM's one port:
 //
-// The tensor core truncates what it adds up. O is therefore taken out into an FP32 slot in global memory every
-// kFoldTiles tiles and starts again from zero.
+//   tensor cores  16384 cycles: 4096 HMMA steps of 2 cycles a warp
+//   port          12288 cycles: Q and K 6144, P (shuffles) 1024, V 4096, storing slices 1024
+//   issue         10600 slots: 8192 HMMA, 650 loads and shuffles, 130 exponentials, the rest of the softmax
+//   XU             1024 cycles: 128 exponentials
+//
+// The tensor cores are the bound. What is lost beside them, and what was tried: docs/lab/prefill.md.
+//
+// Plain tiles have neither masks nor ends: all but the last few. The tensor core truncates what it adds up: O is taken
+// out into an FP32 slot in global memory every kFoldTiles tiles and starts again from zero.
 #pragma once
 
 #include <cuda_fp16.h>
