@@ -56,11 +56,17 @@ struct CombineParams {
     DecodeParams decode;
     int32_t head_dim;
     float operand_scale_inverse;  // numerators are of value x operand scale
-    int32_t slices;               // blocks for each row and KV head
+    FastDivisor kv_heads;
+    int32_t warps_log2;    // of the warps that share the units of a slice
+    int32_t stack_levels;  // of each warp
 };
 
-constexpr int32_t kCombineThreads = 256;
-constexpr int32_t kCombineSlice = 128;    // numerators of a block
-constexpr int32_t kMaxUnitsOfRow = 2048;  // that the combine kernel's stacks are deep enough for
+// The combine kernel: blocks for each row and KV head, query head of the group, and slice of dimensions.
+constexpr int32_t kCombineMaxWarpsLog2 = 3;  // of a block
+constexpr int32_t kCombineMaxWarps = 1 << kCombineMaxWarpsLog2;
+constexpr int32_t kCombineSlice = 32;        // numerators
+constexpr int32_t kCombineBatch = 8;         // units that an octet of lanes loads at a time
+constexpr int32_t kCombineLevelBytes = 768;  // of a level of a warp's stack
+constexpr int32_t kMaxUnitsOfRow = 2048;
 
 }  // namespace sm70::decode

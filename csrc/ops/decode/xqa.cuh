@@ -437,12 +437,17 @@ class Xqa {
 #pragma unroll
             for (int second = 0; second < 2; ++second) {
                 const int32_t member = static_cast<int32_t>(8 * r + row_of(second));
+                // Four neighbouring dimensions to a lane, so that a store fills whole sectors: lanes index and index ^
+                // 2 have two each of columns 0 to 3 and of 4 to 7.
+                const bool upper_columns = (lane_.index & 2) != 0;
+                const float* v = &state.values[r][2 * second];
+                const float other0 = __shfl_xor_sync(kAll, upper_columns ? v[0] : v[4], 2);
+                const float other1 = __shfl_xor_sync(kAll, upper_columns ? v[1] : v[5], 2);
                 if (member >= p_.group) continue;
-#pragma unroll
-                for (int i = 2 * second; i < 8; i += 4) {
-                    const float2 two = make_float2(state.values[r][i], state.values[r][i + 1]);
-                    *reinterpret_cast<float2*>(slot + member * S::kHeadDim + dimension_of(i)) = two;
-                }
+                const float4 four =
+                    upper_columns ? make_float4(other0, other1, v[4], v[5]) : make_float4(v[0], v[1], other0, other1);
+                const uint32_t dimension = upper_columns ? dimension_of(4) - 2 : dimension_of(0);
+                *reinterpret_cast<float4*>(slot + member * S::kHeadDim + dimension) = four;
                 if (warp_ == 0 && (lane_.index & 14) == 0) {
                     const SoftmaxDenominator d = state.denominators[r][second];
                     denominators_of(p_, slot, S::kHeadDim)[member] = make_float2(d.maximum, d.sum);
