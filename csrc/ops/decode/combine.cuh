@@ -47,19 +47,6 @@ struct CombineLevel {
 };
 static_assert(sizeof(CombineLevel) == kCombineLevelBytes);
 
-// Number of the first unit of a row: units of all rows before it. All threads of the block call it.
-__device__ __forceinline__ int32_t units_before(const KeySplit& p, int32_t level, int32_t row, int32_t& sum) {
-    if (row == 0) return 0;
-    if (threadIdx.x == 0) sum = 0;
-    __syncthreads();
-    for (int32_t other = static_cast<int32_t>(threadIdx.x); other < row; other += static_cast<int32_t>(blockDim.x)) {
-        const int32_t units = units_of(row_length(p, other), level);
-        if (units > 0) atomicAdd(&sum, units * p.kv_heads);
-    }
-    __syncthreads();
-    return sum;
-}
-
 class Combine {
  public:
     __device__ __forceinline__ Combine(const CombineParams& p, CombineLevel* levels)
@@ -86,8 +73,7 @@ class Combine {
         }
         __shared__ int32_t totals[kMaxUnitLevels];
         __shared__ int32_t before;
-        count_units(split, totals);
-        const int32_t level = chosen_level(split, totals);
+        const int32_t level = level_of_launch(split, totals);
         const auto units = static_cast<uint32_t>(units_of(length, level));
         if (units == 1) return;
 

@@ -19,7 +19,7 @@ SM70_HOST_DEVICE constexpr int64_t round_to_16(int64_t bytes) {
 }
 SM70_HOST_DEVICE constexpr int64_t xqa_shared_bytes(int64_t head_dim, int64_t row_tiles) {
     const int64_t query = 16 * head_dim, weights = 2 * 8 * kLeafTokens * 2, reductions = 2 * 8 * (head_dim / 32) * 4;
-    return round_to_16(row_tiles * (query + weights + reductions) + 2 * 8 * 8 + kMaxUnitLevels * 4);
+    return round_to_16(row_tiles * (query + weights + reductions) + 2 * 2 * 8 * 8 + kMaxUnitLevels * 4);
 }
 SM70_HOST_DEVICE constexpr int64_t xqa_level_bytes(int64_t head_dim, int64_t row_tiles) {
     return row_tiles * 8 * (head_dim * 4 + 8);

@@ -59,6 +59,8 @@ struct XqaShared {
     uint4 residual[S::kRowTiles][S::kLeafTiles / 2][8][4];
     float maximum[S::kRows][S::kWarps];
     float sum[S::kRows][S::kWarps];
+    // Of two leaves: where their tiles are.
+    const uint8_t* key_tiles[2][S::kLeafTiles];
     const uint8_t* value_tiles[2][S::kLeafTiles];
     int32_t totals[kMaxUnitLevels];
 };
@@ -86,7 +88,10 @@ class Xqa {
     }
 
     __device__ __forceinline__ void run() {
-        count_units(p_.split, shared_.totals);
+        const int32_t of_launch = level_of_launch(p_.split, shared_.totals);
+        __syncthreads();  // before its place is taken: registers are scarcer than shared memory
+        if (threadIdx.x == 0) shared_.totals[0] = of_launch;
+        __syncthreads();
         UnitCursor cursor;
         Unit unit;
         for (int32_t number = static_cast<int32_t>(blockIdx.x); cursor.seek(p_.split, level(), number, unit);
@@ -102,7 +107,7 @@ class Xqa {
     }
 
  private:
-    __device__ __forceinline__ int32_t level() const { return chosen_level(p_.split, shared_.totals); }
+    __device__ __forceinline__ int32_t level() const { return shared_.totals[0]; }
 
     __device__ __forceinline__ float output_scale() const {
         return resolve_scale(p_.kv.v_scale, p_.kv.v_device_scale) * S::Operand::kInverseScale;
@@ -121,14 +126,15 @@ class Xqa {
     }
 
     __device__ __forceinline__ void reduce_unit(const Unit& unit, XqaState<S>& state) {
-        load_query(unit);
-        __syncthreads();
         const int32_t request = request_of(p_, unit.row);
         const uint32_t first = static_cast<uint32_t>(unit.index) << level();
         const uint32_t leaves = min(1u << level(), static_cast<uint32_t>(leaves_of(unit.length)) - first);
+        if (warp_ == 0) place_tiles(unit, request, first);
+        load_query(unit);
+        __syncthreads();
         uint32_t nan = 0;
         reduce_tree(
-            leaves, [&](uint32_t leaf) { reduce_leaf(unit, request, first + leaf, state, nan); },
+            leaves, [&](uint32_t leaf) { reduce_leaf(unit, request, first + leaf, leaf + 1 < leaves, state, nan); },
             [&](uint32_t below) { push(stack_[below], state); }, [&](uint32_t below) { merge(stack_[below], state); });
         if (__syncthreads_or(static_cast<int>(nan))) {
 #pragma unroll
@@ -138,46 +144,48 @@ class Xqa {
         }
     }
 
-    // Rows past the group are zeros.
+    // Rows past the group are zeros. A thread has a dimension, and with it a place in XqaShared::q.
     __device__ __forceinline__ void load_query(const Unit& unit) {
-        const uint16_t* q =
-            p_.q + unit.row * p_.q_row_stride + static_cast<int64_t>(unit.head) * p_.group * p_.q_head_stride;
-        uint16_t* target = reinterpret_cast<uint16_t*>(shared_.q);
-        for (uint32_t item = forgotten(threadIdx.x); item < S::kRows * S::kHeadDim; item += S::kThreads) {
-            // The order of XqaShared::q: element e of a k-step, step s of a pair, half, row, pair, row tile.
-            const uint32_t element = item % 4, step = item / 4 % 2, half = item / 8 % 2, row = item / 16 % 8;
-            const uint32_t pair = item / 128 % (S::kHeadDim / 16), tile = item / 128 / (S::kHeadDim / 16);
-            const uint32_t dimension = key_dimension(pair * 2 + step, half) + element;
-            const uint32_t member = 8 * tile + row;
-            target[item] = member < static_cast<uint32_t>(p_.group) ? q[member * p_.q_head_stride + dimension] : 0;
-        }
-    }
-
-    // First dimension of the k-step that a half of the quad-pairs takes as its step-th: its 16 bytes of each load.
-    __device__ __forceinline__ static uint32_t key_dimension(uint32_t step, uint32_t half) {
+        static_assert(S::kThreads == S::kHeadDim);
+        // The half of the quad-pairs that takes a dimension, and its k-step there: 16 bytes of each load of K.
         constexpr uint32_t kPerLoad = S::kStepsPerLoad;
-        return (2 * (step / kPerLoad) + half) * 4 * kPerLoad + step % kPerLoad * 4;
+        const uint32_t dimension = forgotten(threadIdx.x), half = dimension / (4 * kPerLoad) % 2;
+        const uint32_t step = dimension / (8 * kPerLoad) * kPerLoad + dimension / 4 % kPerLoad;
+        auto* target = reinterpret_cast<uint16_t*>(&shared_.q[0][step / 2][0][half]) + step % 2 * 4 + dimension % 4;
+        const uint16_t* q = p_.q + unit.row * p_.q_row_stride +
+                            static_cast<int64_t>(unit.head) * p_.group * p_.q_head_stride + dimension;
+        constexpr uint32_t kRowStride = sizeof(shared_.q[0][0][0]) / 2, kTileStride = sizeof(shared_.q[0]) / 2;
+#pragma unroll
+        for (uint32_t r = 0; r < S::kRows; ++r) {
+            target[r / 8 * kTileStride + r % 8 * kRowStride] =
+                r < static_cast<uint32_t>(p_.group) ? q[r * p_.q_head_stride] : uint16_t{0};
+        }
     }
 
-    __device__ __forceinline__ void reduce_leaf(const Unit& unit, int32_t request, uint32_t leaf, XqaState<S>& state,
-                                                uint32_t& nan) {
+    // Where the tiles of a leaf are: a lane has a tile. The block table is read a leaf ahead, by one warp in turn, so
+    // that no load of K or V waits for it.
+    __device__ __forceinline__ void place_tiles(const Unit& unit, int32_t request, uint32_t leaf) {
+        if (lane_.index >= S::kLeafTiles) return;
+        const uint32_t tile = leaf * S::kLeafTiles + lane_.index;
+        if (tile * kTileTokens >= static_cast<uint32_t>(unit.length)) return;
+        const TilePlace place = tile_place(p_.kv, request, tile);
+        shared_.key_tiles[leaf & 1][lane_.index] = tile_address(p_.kv.k, place, unit.head);
+        shared_.value_tiles[leaf & 1][lane_.index] = tile_address(p_.kv.v, place, unit.head);
+    }
+
+    __device__ __forceinline__ void reduce_leaf(const Unit& unit, int32_t request, uint32_t leaf, bool another,
+                                                XqaState<S>& state, uint32_t& nan) {
         const uint32_t first_token = leaf * kLeafTokens;
-        // Two sets: a warp may be at the next leaf's scores while another still reads values of this one.
-        const uint8_t** value_tiles = shared_.value_tiles[leaf & 1];
+        const int32_t live = unit.length - static_cast<int32_t>(first_token);
+        const bool all = wide_ && live >= static_cast<int32_t>(kLeafTokens);
         float scores[S::kTilesPerWarp][S::kRowTiles][4];  // rows 0, 0, 2, 2 of the lane; two neighbouring keys
-#pragma unroll
-        for (int i = 0; i < S::kTilesPerWarp; ++i) {
-            const uint32_t tile = warp_ * S::kTilesPerWarp + i;
-            const uint32_t token = first_token + tile * kTileTokens;
-            const int32_t live = static_cast<int32_t>(unit.length) - static_cast<int32_t>(token);
-            const uint8_t* key_tile = nullptr;
-            if (live > 0) {
-                const TilePlace place = tile_place(p_.kv, request, token / kTileTokens);
-                key_tile = tile_address(p_.kv.k, place, unit.head);
-                if (lane_.index == 0) value_tiles[tile] = tile_address(p_.kv.v, place, unit.head);
-            }
-            score_tile(key_tile, live, scores[i], nan);
-        }
+        uint4 stored[kKeyBatch];
+        load_keys<0>(shared_.key_tiles[leaf & 1], live, all, stored);
+        if (another && warp_ == (leaf + 1) % S::kWarps) place_tiles(unit, request, leaf + 1);
+        score_tiles(shared_.key_tiles[leaf & 1], live, all, stored, scores, nan);
+        // On their way while the weights are made.
+        ValueWords values;
+        load_values<0>(shared_.value_tiles[leaf & 1], live, all, values);
 
         // Maxima of the leaf.
         float maxima[S::kRowTiles][2];
@@ -224,67 +232,114 @@ class Xqa {
                 state.denominators[r][second] = {maxima[r][second], sum};
             }
         }
-        add_values(unit, first_token, value_tiles, state, nan);
+        // Not taken apart before the barrier: that would be waiting for them.
+#pragma unroll
+        for (auto& q : values) q = {forgotten(q.x), forgotten(q.y), forgotten(q.z), forgotten(q.w)};
+        add_values(shared_.value_tiles[leaf & 1], live, all, values, state, nan);
     }
 
-    // Scores of 16 keys, scaled; minus infinity past the length.
-    __device__ __forceinline__ void score_tile(const uint8_t* key_tile, int32_t live, float (&scores)[S::kRowTiles][4],
-                                               uint32_t& nan) {
-        const uint32_t half = lane_.quad_pair & 1;
-        const uint32_t key = forgotten(lane_.operand_row) + 8 * (lane_.quad_pair >> 1);
-        const uint8_t* source = key_tile + key * p_.kv.k.token_bytes + 16 * half;
-        float sums[S::kRowTiles][8] = {};
-        // Loads in flight: 32 registers.
-        constexpr int kBatch = S::kKeyLoads < 8 ? S::kKeyLoads : 8 / S::Operand::kElementBytes;
+    // Of a lane's loads of K for a leaf, the tiles of its warp one after the other: how many are in flight.
+    static constexpr int kKeyBatch = 8 / S::Operand::kElementBytes;
+
+    __device__ __forceinline__ uint32_t key_of_lane() const {
+        return forgotten(lane_.operand_row) + 8 * (lane_.quad_pair >> 1);
+    }
+
+    template <int kFirst>
+    __device__ __forceinline__ void load_keys(const uint8_t* const* tiles, int32_t live, bool all,
+                                              uint4 (&stored)[kKeyBatch]) {
+        const uint32_t key = key_of_lane();
+        const auto offset = key * p_.kv.k.token_bytes + 16 * (lane_.quad_pair & 1);
+        load_16_bytes_each(
+            stored, all, wide_,
+            [&](int i) {
+                const int load = kFirst + i;
+                return tiles[warp_ * S::kTilesPerWarp + load / S::kKeyLoads] + offset + 32 * (load % S::kKeyLoads);
+            },
+            [&](int i) {
+                const uint32_t tile = warp_ * S::kTilesPerWarp + (kFirst + i) / S::kKeyLoads;
+                return static_cast<int32_t>(tile * kTileTokens + (S::kMasksTail ? key : 0)) < live;
+            });
+    }
+
+    // Scores of the warp's tiles, scaled; minus infinity past the length. The first loads are there.
+    __device__ __forceinline__ void score_tiles(const uint8_t* const* tiles, int32_t live, bool all,
+                                                uint4 (&stored)[kKeyBatch],
+                                                float (&scores)[S::kTilesPerWarp][S::kRowTiles][4], uint32_t& nan) {
+        score_from<0>(tiles, live, all, stored, scores, nan);
+    }
+
+    template <int kFirst>
+    __device__ __forceinline__ void score_from(const uint8_t* const* tiles, int32_t live, bool all,
+                                               uint4 (&stored)[kKeyBatch],
+                                               float (&scores)[S::kTilesPerWarp][S::kRowTiles][4], uint32_t& nan) {
         constexpr int kFreshLoads = 2;
+        const uint32_t half = lane_.quad_pair & 1;
+        if constexpr (kFirst % S::kKeyLoads == 0) clear_sums();
 #pragma unroll
-        for (int first = 0; first < S::kKeyLoads; first += kBatch) {
-            uint4 stored[kBatch];
+        for (int group = 0; group < kKeyBatch; group += kFreshLoads) {
+            // The tensor core truncates every sum; a short chain from zero, added in FP32, keeps that small.
+            float fresh[S::kRowTiles][8] = {};
 #pragma unroll
-            for (int j = 0; j < kBatch; ++j) {
-                const bool is_live = (S::kMasksTail ? static_cast<int32_t>(key) : 0) < live;
-                stored[j] = load_16_bytes(source + 32 * (first + j), is_live, wide_);
+            for (int i = group; i < group + kFreshLoads; ++i) {
+                const int load = (kFirst + i) % S::kKeyLoads;  // of its tile
+                const uint32_t words[4] = {stored[i].x, stored[i].y, stored[i].z, stored[i].w};
+#pragma unroll
+                for (int pair = 0; pair < S::kStepsPerLoad / 2; ++pair) {
+                    const int step = 2 * pair * S::kWordsPerStep;
+                    const HalfFragment b0 = S::Operand::operand(words + step);
+                    const HalfFragment b1 = S::Operand::operand(words + step + S::kWordsPerStep);
+#pragma unroll
+                    for (int r = 0; r < S::kRowTiles; ++r) {
+                        const int query_pair = load * (S::kStepsPerLoad / 2) + pair;
+                        const uint4 a = shared_.q[r][query_pair][lane_.operand_row][half];
+                        mma_row_col(fresh[r], {a.x, a.y}, b0);
+                        mma_row_col(fresh[r], {a.z, a.w}, b1);
+                    }
+                }
+                if constexpr (S::Operand::kLosesNan) {
+#pragma unroll
+                    for (int w = 0; w < 4; ++w) nan |= S::Operand::nan_bits(words[w]);
+                }
             }
 #pragma unroll
-            for (int group = 0; group < kBatch; group += kFreshLoads) {
-                // The tensor core truncates every sum; a short chain from zero, added in FP32, keeps that small.
-                float fresh[S::kRowTiles][8] = {};
+            for (int r = 0; r < S::kRowTiles; ++r) {
 #pragma unroll
-                for (int j = group; j < group + kFreshLoads; ++j) {
-                    const uint32_t words[4] = {stored[j].x, stored[j].y, stored[j].z, stored[j].w};
-#pragma unroll
-                    for (int pair = 0; pair < S::kStepsPerLoad / 2; ++pair) {
-                        const int step = 2 * pair * S::kWordsPerStep;
-                        const HalfFragment b0 = S::Operand::operand(words + step);
-                        const HalfFragment b1 = S::Operand::operand(words + step + S::kWordsPerStep);
-#pragma unroll
-                        for (int r = 0; r < S::kRowTiles; ++r) {
-                            const int query_pair = (first + j) * (S::kStepsPerLoad / 2) + pair;
-                            const uint4 a = shared_.q[r][query_pair][lane_.operand_row][half];
-                            mma_row_col(fresh[r], {a.x, a.y}, b0);
-                            mma_row_col(fresh[r], {a.z, a.w}, b1);
-                        }
-                    }
-                    if constexpr (S::Operand::kLosesNan) {
-#pragma unroll
-                        for (int w = 0; w < 4; ++w) nan |= S::Operand::nan_bits(words[w]);
-                    }
-                }
-#pragma unroll
-                for (int r = 0; r < S::kRowTiles; ++r) {
-#pragma unroll
-                    for (int i = 0; i < 8; ++i) sums[r][i] += fresh[r][i];
-                }
+                for (int i = 0; i < 8; ++i) sums_[r][i] += fresh[r][i];
+            }
+            const int done = kFirst + group + kFreshLoads;
+            if (done % S::kKeyLoads == 0) {
+                const int tile = done / S::kKeyLoads - 1;
+                finish_scores(live - static_cast<int32_t>((warp_ * S::kTilesPerWarp + tile) * kTileTokens),
+                              scores[tile]);
+                clear_sums();
             }
         }
-        // Each lane keeps four of its eight elements and gets the other half of their products.
+        constexpr int kNext = kFirst + kKeyBatch;
+        if constexpr (kNext < S::kTilesPerWarp * S::kKeyLoads) {
+            load_keys<kNext>(tiles, live, all, stored);
+            score_from<kNext>(tiles, live, all, stored, scores, nan);
+        }
+    }
+
+    __device__ __forceinline__ void clear_sums() {
+#pragma unroll
+        for (int r = 0; r < S::kRowTiles; ++r) {
+#pragma unroll
+            for (int i = 0; i < 8; ++i) sums_[r][i] = 0.0f;
+        }
+    }
+
+    // Each lane keeps four of its eight elements and gets the other half of their products. `live` keys of the tile.
+    __device__ __forceinline__ void finish_scores(int32_t live, float (&scores)[S::kRowTiles][4]) {
+        const uint32_t half = lane_.quad_pair & 1;
         const int32_t column = static_cast<int32_t>(4 * lane_.quad_pair + (lane_.index & 2));
 #pragma unroll
         for (int r = 0; r < S::kRowTiles; ++r) {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                const float given = half ? sums[r][i] : sums[r][i + 4];
-                const float kept = half ? sums[r][i + 4] : sums[r][i];
+                const float given = half ? sums_[r][i] : sums_[r][i + 4];
+                const float kept = half ? sums_[r][i + 4] : sums_[r][i];
                 const float score = (kept + __shfl_xor_sync(kAll, given, 4)) * score_scale_;
                 const int32_t position = S::kMasksTail ? column + (i & 1) : 0;
                 scores[r][i] = position < live ? score : __int_as_float(0xff800000);
@@ -320,61 +375,29 @@ class Xqa {
         }
     }
 
-    // Numerators of the leaf over the warp's 32 dimensions.
-    __device__ __forceinline__ void add_values(const Unit& unit, uint32_t first_token,
-                                               const uint8_t* const* value_tiles, XqaState<S>& state, uint32_t& nan) {
-        float sums[S::kRowTiles][4][8] = {};  // [row tile][tile of 8 dimensions]
+    // V of a batch of tiles: 32 registers.
+    static constexpr int kValueTiles = 8 / S::kValueLoads;
+    using ValueWords = uint4[kValueTiles * S::kValueLoads];
+
+    template <int kFirst>
+    __device__ __forceinline__ void load_values(const uint8_t* const* tiles, int32_t live, bool all,
+                                                ValueWords& stored) {
         const uint32_t key = 4 * lane_.quad_pair + lane_.quad;
-        const uint32_t bytes = (32 * warp_) * S::Operand::kElementBytes + 16 * lane_.upper;
-        constexpr int kBatchTiles = 8 / S::kValueLoads;
-#pragma unroll
-        for (int first = 0; first < S::kLeafTiles; first += kBatchTiles) {
-            uint4 stored[kBatchTiles][S::kValueLoads];
-#pragma unroll
-            for (int h = 0; h < kBatchTiles; ++h) {
-                const uint32_t token = first_token + (first + h) * kTileTokens + (S::kMasksTail ? key : 0);
-                const bool live = token < static_cast<uint32_t>(unit.length);
-                const uint8_t* source = value_tiles[first + h] + key * p_.kv.v.token_bytes + bytes;
-#pragma unroll
-                for (int i = 0; i < S::kValueLoads; ++i) {
-                    stored[h][i] = load_16_bytes(source + 32 * i, live, wide_);
-                }
-            }
-#pragma unroll
-            for (int pair = 0; pair < kBatchTiles / 2; ++pair) {
-                HalfFragment values[2][4];
-#pragma unroll
-                for (int h = 0; h < 2; ++h) {
-                    uint32_t words[4 * S::kValueLoads];
-#pragma unroll
-                    for (int i = 0; i < S::kValueLoads; ++i) {
-                        const uint4 q = stored[2 * pair + h][i];
-                        words[4 * i] = q.x;
-                        words[4 * i + 1] = q.y;
-                        words[4 * i + 2] = q.z;
-                        words[4 * i + 3] = q.w;
-                    }
-#pragma unroll
-                    for (int n = 0; n < 4; ++n) values[h][n] = S::Operand::operand(words + n * S::kWordsPerStep);
-                    if constexpr (S::Operand::kLosesNan) {
-#pragma unroll
-                        for (int w = 0; w < 4; ++w) nan |= S::Operand::nan_bits(words[w]);
-                    }
-                }
-#pragma unroll
-                for (int r = 0; r < S::kRowTiles; ++r) {
-                    const uint4 high = shared_.high[r][first / 2 + pair][lane_.operand_row][lane_.quad_pair];
-                    const uint4 residual = shared_.residual[r][first / 2 + pair][lane_.operand_row][lane_.quad_pair];
-#pragma unroll
-                    for (int n = 0; n < 4; ++n) {
-                        mma_row_row(sums[r][n], {high.x, high.y}, values[0][n]);
-                        mma_row_row(sums[r][n], {residual.x, residual.y}, values[0][n]);
-                        mma_row_row(sums[r][n], {high.z, high.w}, values[1][n]);
-                        mma_row_row(sums[r][n], {residual.z, residual.w}, values[1][n]);
-                    }
-                }
-            }
-        }
+        const auto offset = key * p_.kv.v.token_bytes + 32 * warp_ * S::Operand::kElementBytes + 16 * lane_.upper;
+        load_16_bytes_each(
+            stored, all, wide_,
+            [&](int i) { return tiles[kFirst + i / S::kValueLoads] + offset + 32 * (i % S::kValueLoads); },
+            [&](int i) {
+                const uint32_t tile = kFirst + i / S::kValueLoads;
+                return static_cast<int32_t>(tile * kTileTokens + (S::kMasksTail ? key : 0)) < live;
+            });
+    }
+
+    // Numerators of the leaf over the warp's 32 dimensions. The first loads are there.
+    __device__ __forceinline__ void add_values(const uint8_t* const* tiles, int32_t live, bool all, ValueWords& stored,
+                                               XqaState<S>& state, uint32_t& nan) {
+        float sums[S::kRowTiles][4][8] = {};  // [row tile][tile of 8 dimensions]
+        add_values_from<0>(tiles, live, all, stored, sums, nan);
         // Quad-pairs have different keys: their sums are brought together, tile n to quad-pair n.
         const bool upper_pair = (lane_.quad_pair & 2) != 0, odd = (lane_.quad_pair & 1) != 0;
 #pragma unroll
@@ -390,6 +413,51 @@ class Xqa {
                 }
                 state.values[r][i] = (odd ? two[1] : two[0]) + __shfl_xor_sync(kAll, odd ? two[0] : two[1], 4);
             }
+        }
+    }
+
+    template <int kFirst>
+    __device__ __forceinline__ void add_values_from(const uint8_t* const* tiles, int32_t live, bool all,
+                                                    ValueWords& stored, float (&sums)[S::kRowTiles][4][8],
+                                                    uint32_t& nan) {
+#pragma unroll
+        for (int pair = 0; pair < kValueTiles / 2; ++pair) {
+            HalfFragment values[2][4];
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                uint32_t words[4 * S::kValueLoads];
+#pragma unroll
+                for (int i = 0; i < S::kValueLoads; ++i) {
+                    const uint4 q = stored[(2 * pair + h) * S::kValueLoads + i];
+                    words[4 * i] = q.x;
+                    words[4 * i + 1] = q.y;
+                    words[4 * i + 2] = q.z;
+                    words[4 * i + 3] = q.w;
+                }
+#pragma unroll
+                for (int n = 0; n < 4; ++n) values[h][n] = S::Operand::operand(words + n * S::kWordsPerStep);
+                if constexpr (S::Operand::kLosesNan) {
+#pragma unroll
+                    for (int w = 0; w < 4; ++w) nan |= S::Operand::nan_bits(words[w]);
+                }
+            }
+#pragma unroll
+            for (int r = 0; r < S::kRowTiles; ++r) {
+                const uint4 high = shared_.high[r][kFirst / 2 + pair][lane_.operand_row][lane_.quad_pair];
+                const uint4 residual = shared_.residual[r][kFirst / 2 + pair][lane_.operand_row][lane_.quad_pair];
+#pragma unroll
+                for (int n = 0; n < 4; ++n) {
+                    mma_row_row(sums[r][n], {high.x, high.y}, values[0][n]);
+                    mma_row_row(sums[r][n], {residual.x, residual.y}, values[0][n]);
+                    mma_row_row(sums[r][n], {high.z, high.w}, values[1][n]);
+                    mma_row_row(sums[r][n], {residual.z, residual.w}, values[1][n]);
+                }
+            }
+        }
+        constexpr int kNext = kFirst + kValueTiles;
+        if constexpr (kNext < S::kLeafTiles) {
+            load_values<kNext>(tiles, live, all, stored);
+            add_values_from<kNext>(tiles, live, all, stored, sums, nan);
         }
     }
 
@@ -489,6 +557,7 @@ class Xqa {
     const uint32_t warp_;
     const bool wide_;  // loads of 16 bytes; else of 8
     float score_scale_;
+    float sums_[S::kRowTiles][8];  // of products of the tile whose scores are being made
 };
 
 template <typename Format, int kHeadDim, int kRowTiles, bool kMasksTail = true>
