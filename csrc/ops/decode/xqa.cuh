@@ -46,7 +46,15 @@ struct XqaShape {
     static constexpr int kKeyLoads = kHeadDim * Operand::kElementBytes / 32;
     static constexpr int kValueLoads = Operand::kElementBytes;
     static constexpr int kStepsPerLoad = 4 / kWordsPerStep;
+    // Loads in flight: of K, going through a warp's tiles, and of V, of a batch of tiles.
+    static constexpr int kKeyBatch = 8 / Operand::kElementBytes;
+    static constexpr int kValueTiles = 8 / kValueLoads;
     static constexpr int kValues = 8 * kRowTiles;  // numerators of a thread
+    // Turns of the loops over K and V that are written out. FP16 has no words to take apart, so its code is short; in a
+    // loop it would want more registers than there are.
+    static constexpr int kTurnsAtOnce = Operand::kElementBytes == 1 ? 1 : 4;
+    // Whether V is on its way while weights are made: FP16's scores leave no registers for that.
+    static constexpr bool kLoadsValuesEarly = Operand::kElementBytes == 1 || kRowTiles > 1;
 };
 
 // Everything in dynamic shared memory but the stack, which follows.
@@ -175,17 +183,13 @@ class Xqa {
 
     __device__ __forceinline__ void reduce_leaf(const Unit& unit, int32_t request, uint32_t leaf, bool another,
                                                 XqaState<S>& state, uint32_t& nan) {
-        const uint32_t first_token = leaf * kLeafTokens;
-        const int32_t live = unit.length - static_cast<int32_t>(first_token);
-        const bool all = wide_ && live >= static_cast<int32_t>(kLeafTokens);
         float scores[S::kTilesPerWarp][S::kRowTiles][4];  // rows 0, 0, 2, 2 of the lane; two neighbouring keys
-        uint4 stored[kKeyBatch];
-        load_keys<0>(shared_.key_tiles[leaf & 1], live, all, stored);
+        uint4 keys[S::kKeyBatch];
+        load_keys(unit, leaf, 0, keys);
         if (another && warp_ == (leaf + 1) % S::kWarps) place_tiles(unit, request, leaf + 1);
-        score_tiles(shared_.key_tiles[leaf & 1], live, all, stored, scores, nan);
-        // On their way while the weights are made.
-        ValueWords values;
-        load_values<0>(shared_.value_tiles[leaf & 1], live, all, values);
+        score_tiles(unit, leaf, keys, scores, nan);
+        uint4 values[S::kValueTiles * S::kValueLoads];
+        if constexpr (S::kLoadsValuesEarly) load_values(unit, leaf, 0, values);
 
         // Maxima of the leaf.
         float maxima[S::kRowTiles][2];
@@ -232,93 +236,126 @@ class Xqa {
                 state.denominators[r][second] = {maxima[r][second], sum};
             }
         }
-        // Not taken apart before the barrier: that would be waiting for them.
-#pragma unroll
-        for (auto& q : values) q = {forgotten(q.x), forgotten(q.y), forgotten(q.z), forgotten(q.w)};
-        add_values(shared_.value_tiles[leaf & 1], live, all, values, state, nan);
+        if constexpr (!S::kLoadsValuesEarly) load_values(unit, leaf, 0, values);
+        add_values(unit, leaf, values, state, nan);
     }
 
-    // Of a lane's loads of K for a leaf, the tiles of its warp one after the other: how many are in flight.
-    static constexpr int kKeyBatch = 8 / S::Operand::kElementBytes;
+    // Live keys of a leaf, or more.
+    __device__ __forceinline__ static int32_t live_keys(const Unit& unit, uint32_t leaf) {
+        return unit.length - static_cast<int32_t>(leaf * kLeafTokens);
+    }
+
+    __device__ __forceinline__ bool is_whole(int32_t live) const {
+        return wide_ && live >= static_cast<int32_t>(kLeafTokens);
+    }
 
     __device__ __forceinline__ uint32_t key_of_lane() const {
         return forgotten(lane_.operand_row) + 8 * (lane_.quad_pair >> 1);
     }
 
-    template <int kFirst>
-    __device__ __forceinline__ void load_keys(const uint8_t* const* tiles, int32_t live, bool all,
-                                              uint4 (&stored)[kKeyBatch]) {
+    // Loads first .. first + kKeyBatch - 1.
+    __device__ __forceinline__ void load_keys(const Unit& unit, uint32_t leaf, uint32_t first,
+                                              uint4 (&stored)[S::kKeyBatch]) {
+        const uint8_t* const* tiles = shared_.key_tiles[leaf & 1];
+        const int32_t live = live_keys(unit, leaf);
         const uint32_t key = key_of_lane();
-        const auto offset = key * p_.kv.k.token_bytes + 16 * (lane_.quad_pair & 1);
+        const auto offset = key * p_.kv.k.token_bytes + 16 * (lane_.quad_pair & 1) + 32 * (first % S::kKeyLoads);
+        const uint32_t first_tile = warp_ * S::kTilesPerWarp + first / S::kKeyLoads;
         load_16_bytes_each(
-            stored, all, wide_,
+            stored, is_whole(live), wide_,
+            [&](int i) { return tiles[first_tile + i / S::kKeyLoads] + offset + 32 * (i % S::kKeyLoads); },
             [&](int i) {
-                const int load = kFirst + i;
-                return tiles[warp_ * S::kTilesPerWarp + load / S::kKeyLoads] + offset + 32 * (load % S::kKeyLoads);
-            },
-            [&](int i) {
-                const uint32_t tile = warp_ * S::kTilesPerWarp + (kFirst + i) / S::kKeyLoads;
+                const uint32_t tile = first_tile + i / S::kKeyLoads;
                 return static_cast<int32_t>(tile * kTileTokens + (S::kMasksTail ? key : 0)) < live;
             });
     }
 
-    // Scores of the warp's tiles, scaled; minus infinity past the length. The first loads are there.
-    __device__ __forceinline__ void score_tiles(const uint8_t* const* tiles, int32_t live, bool all,
-                                                uint4 (&stored)[kKeyBatch],
+    // Scores of the warp's tiles, scaled; minus infinity past the length. The first loads are there. Four loads a turn:
+    // what a warp executes for a leaf should not be much more than the 12 KB of code that a sub-core keeps.
+    __device__ __forceinline__ void score_tiles(const Unit& unit, uint32_t leaf, uint4 (&stored)[S::kKeyBatch],
                                                 float (&scores)[S::kTilesPerWarp][S::kRowTiles][4], uint32_t& nan) {
-        score_from<0>(tiles, live, all, stored, scores, nan);
-    }
-
-    template <int kFirst>
-    __device__ __forceinline__ void score_from(const uint8_t* const* tiles, int32_t live, bool all,
-                                               uint4 (&stored)[kKeyBatch],
-                                               float (&scores)[S::kTilesPerWarp][S::kRowTiles][4], uint32_t& nan) {
-        constexpr int kFreshLoads = 2;
-        const uint32_t half = lane_.quad_pair & 1;
-        if constexpr (kFirst % S::kKeyLoads == 0) clear_sums();
+        constexpr int kTurnLoads = 4, kLoads = S::kTilesPerWarp * S::kKeyLoads;
+        constexpr int kTurnTiles =
+            S::kKeyLoads < kTurnLoads ? kTurnLoads / S::kKeyLoads : 1;  // that a turn is done with
+        const int32_t live = live_keys(unit, leaf);
+        clear_sums();
+#pragma unroll S::kTurnsAtOnce
+        for (uint32_t first = 0; first < kLoads; first += kTurnLoads) {
+            float done[kTurnTiles][S::kRowTiles][4];
 #pragma unroll
-        for (int group = 0; group < kKeyBatch; group += kFreshLoads) {
-            // The tensor core truncates every sum; a short chain from zero, added in FP32, keeps that small.
-            float fresh[S::kRowTiles][8] = {};
+            for (int group = 0; group < kTurnLoads; group += 2) {
+                add_products(&shared_.q[0][first % S::kKeyLoads * (S::kStepsPerLoad / 2)], group % S::kKeyLoads,
+                             stored[group], stored[group + 1], nan);
+                if ((group + 2) % S::kKeyLoads == 0) {
+                    const int tile = group / S::kKeyLoads;
+                    finish_scores(live, warp_ * S::kTilesPerWarp + first / S::kKeyLoads + tile, done[tile]);
+                    clear_sums();
+                }
+            }
+            if constexpr (S::kKeyLoads > kTurnLoads) {
+                if ((first + kTurnLoads) % S::kKeyLoads == 0) {
+                    finish_scores(live, warp_ * S::kTilesPerWarp + first / S::kKeyLoads, done[0]);
+                    clear_sums();
+                }
+            }
+            if ((first + kTurnLoads) % S::kKeyLoads == 0 || S::kKeyLoads <= kTurnLoads) {
+                // The newest go to the end, so that all are in order after the last turn.
 #pragma unroll
-            for (int i = group; i < group + kFreshLoads; ++i) {
-                const int load = (kFirst + i) % S::kKeyLoads;  // of its tile
-                const uint32_t words[4] = {stored[i].x, stored[i].y, stored[i].z, stored[i].w};
-#pragma unroll
-                for (int pair = 0; pair < S::kStepsPerLoad / 2; ++pair) {
-                    const int step = 2 * pair * S::kWordsPerStep;
-                    const HalfFragment b0 = S::Operand::operand(words + step);
-                    const HalfFragment b1 = S::Operand::operand(words + step + S::kWordsPerStep);
+                for (int i = 0; i < S::kTilesPerWarp; ++i) {
 #pragma unroll
                     for (int r = 0; r < S::kRowTiles; ++r) {
-                        const int query_pair = load * (S::kStepsPerLoad / 2) + pair;
-                        const uint4 a = shared_.q[r][query_pair][lane_.operand_row][half];
-                        mma_row_col(fresh[r], {a.x, a.y}, b0);
-                        mma_row_col(fresh[r], {a.z, a.w}, b1);
+#pragma unroll
+                        for (int j = 0; j < 4; ++j) {
+                            const int next = i + kTurnTiles;
+                            scores[i][r][j] =
+                                next < S::kTilesPerWarp ? scores[next][r][j] : done[next - S::kTilesPerWarp][r][j];
+                        }
                     }
                 }
-                if constexpr (S::Operand::kLosesNan) {
+            }
+            if (first + kTurnLoads < kLoads) {
+                if constexpr (S::kKeyBatch > kTurnLoads) {
 #pragma unroll
-                    for (int w = 0; w < 4; ++w) nan |= S::Operand::nan_bits(words[w]);
+                    for (int i = 0; i < kTurnLoads; ++i) stored[i] = stored[kTurnLoads + i];
+                } else {
+                    load_keys(unit, leaf, first + kTurnLoads, stored);
                 }
             }
+        }
+    }
+
+    // Products of two loads, numbers `load` and `load` + 1 from the one that `query` is for.
+    __device__ __forceinline__ void add_products(const uint4 (*query)[8][2], int load, const uint4& stored0,
+                                                 const uint4& stored1, uint32_t& nan) {
+        const uint32_t half = lane_.quad_pair & 1;
+        // The tensor core truncates every sum; a short chain from zero, added in FP32, keeps that small.
+        float fresh[S::kRowTiles][8] = {};
 #pragma unroll
-            for (int r = 0; r < S::kRowTiles; ++r) {
+        for (int i = 0; i < 2; ++i) {
+            const uint4& q = i == 0 ? stored0 : stored1;
+            const uint32_t words[4] = {q.x, q.y, q.z, q.w};
 #pragma unroll
-                for (int i = 0; i < 8; ++i) sums_[r][i] += fresh[r][i];
+            for (int pair = 0; pair < S::kStepsPerLoad / 2; ++pair) {
+                const int step = 2 * pair * S::kWordsPerStep;
+                const HalfFragment b0 = S::Operand::operand(words + step);
+                const HalfFragment b1 = S::Operand::operand(words + step + S::kWordsPerStep);
+#pragma unroll
+                for (int r = 0; r < S::kRowTiles; ++r) {
+                    const int query_pair = r * (S::kHeadDim / 16) + (load + i) * (S::kStepsPerLoad / 2) + pair;
+                    const uint4 a = query[query_pair][lane_.operand_row][half];
+                    mma_row_col(fresh[r], {a.x, a.y}, b0);
+                    mma_row_col(fresh[r], {a.z, a.w}, b1);
+                }
             }
-            const int done = kFirst + group + kFreshLoads;
-            if (done % S::kKeyLoads == 0) {
-                const int tile = done / S::kKeyLoads - 1;
-                finish_scores(live - static_cast<int32_t>((warp_ * S::kTilesPerWarp + tile) * kTileTokens),
-                              scores[tile]);
-                clear_sums();
+            if constexpr (S::Operand::kLosesNan) {
+#pragma unroll
+                for (int w = 0; w < 4; ++w) nan |= S::Operand::nan_bits(words[w]);
             }
         }
-        constexpr int kNext = kFirst + kKeyBatch;
-        if constexpr (kNext < S::kTilesPerWarp * S::kKeyLoads) {
-            load_keys<kNext>(tiles, live, all, stored);
-            score_from<kNext>(tiles, live, all, stored, scores, nan);
+#pragma unroll
+        for (int r = 0; r < S::kRowTiles; ++r) {
+#pragma unroll
+            for (int i = 0; i < 8; ++i) sums_[r][i] += fresh[r][i];
         }
     }
 
@@ -330,8 +367,9 @@ class Xqa {
         }
     }
 
-    // Each lane keeps four of its eight elements and gets the other half of their products. `live` keys of the tile.
-    __device__ __forceinline__ void finish_scores(int32_t live, float (&scores)[S::kRowTiles][4]) {
+    // Each lane keeps four of its eight elements and gets the other half of their products. `live` keys of the leaf.
+    __device__ __forceinline__ void finish_scores(int32_t live, uint32_t tile, float (&scores)[S::kRowTiles][4]) {
+        live -= static_cast<int32_t>(tile * kTileTokens);
         const uint32_t half = lane_.quad_pair & 1;
         const int32_t column = static_cast<int32_t>(4 * lane_.quad_pair + (lane_.index & 2));
 #pragma unroll
@@ -375,29 +413,42 @@ class Xqa {
         }
     }
 
-    // V of a batch of tiles: 32 registers.
-    static constexpr int kValueTiles = 8 / S::kValueLoads;
-    using ValueWords = uint4[kValueTiles * S::kValueLoads];
-
-    template <int kFirst>
-    __device__ __forceinline__ void load_values(const uint8_t* const* tiles, int32_t live, bool all,
-                                                ValueWords& stored) {
+    __device__ __forceinline__ void load_values(const Unit& unit, uint32_t leaf, uint32_t first,
+                                                uint4 (&stored)[S::kValueTiles * S::kValueLoads]) {
+        const uint8_t* const* tiles = shared_.value_tiles[leaf & 1];
+        const int32_t live = live_keys(unit, leaf);
         const uint32_t key = 4 * lane_.quad_pair + lane_.quad;
         const auto offset = key * p_.kv.v.token_bytes + 32 * warp_ * S::Operand::kElementBytes + 16 * lane_.upper;
         load_16_bytes_each(
-            stored, all, wide_,
-            [&](int i) { return tiles[kFirst + i / S::kValueLoads] + offset + 32 * (i % S::kValueLoads); },
+            stored, is_whole(live), wide_,
+            [&](int i) { return tiles[first + i / S::kValueLoads] + offset + 32 * (i % S::kValueLoads); },
             [&](int i) {
-                const uint32_t tile = kFirst + i / S::kValueLoads;
+                const uint32_t tile = first + i / S::kValueLoads;
                 return static_cast<int32_t>(tile * kTileTokens + (S::kMasksTail ? key : 0)) < live;
             });
     }
 
     // Numerators of the leaf over the warp's 32 dimensions. The first loads are there.
-    __device__ __forceinline__ void add_values(const uint8_t* const* tiles, int32_t live, bool all, ValueWords& stored,
-                                               XqaState<S>& state, uint32_t& nan) {
+    __device__ __forceinline__ void add_values(const Unit& unit, uint32_t leaf,
+                                               uint4 (&stored)[S::kValueTiles * S::kValueLoads], XqaState<S>& state,
+                                               uint32_t& nan) {
         float sums[S::kRowTiles][4][8] = {};  // [row tile][tile of 8 dimensions]
-        add_values_from<0>(tiles, live, all, stored, sums, nan);
+        constexpr int kTurnTiles = 4, kTurnLoads = kTurnTiles * S::kValueLoads;
+#pragma unroll S::kTurnsAtOnce
+        for (uint32_t first = 0; first < S::kLeafTiles; first += kTurnTiles) {
+#pragma unroll
+            for (int pair = 0; pair < kTurnTiles / 2; ++pair) {
+                add_pair(first / 2 + pair, stored + 2 * pair * S::kValueLoads, sums, nan);
+            }
+            if (first + kTurnTiles < S::kLeafTiles) {
+                if constexpr (S::kValueTiles > kTurnTiles) {
+#pragma unroll
+                    for (int i = 0; i < kTurnLoads; ++i) stored[i] = stored[kTurnLoads + i];
+                } else {
+                    load_values(unit, leaf, first + kTurnTiles, stored);
+                }
+            }
+        }
         // Quad-pairs have different keys: their sums are brought together, tile n to quad-pair n.
         const bool upper_pair = (lane_.quad_pair & 2) != 0, odd = (lane_.quad_pair & 1) != 0;
 #pragma unroll
@@ -416,48 +467,39 @@ class Xqa {
         }
     }
 
-    template <int kFirst>
-    __device__ __forceinline__ void add_values_from(const uint8_t* const* tiles, int32_t live, bool all,
-                                                    ValueWords& stored, float (&sums)[S::kRowTiles][4][8],
-                                                    uint32_t& nan) {
+    // Two tiles of keys.
+    __device__ __forceinline__ void add_pair(uint32_t pair, const uint4* stored, float (&sums)[S::kRowTiles][4][8],
+                                             uint32_t& nan) {
+        HalfFragment values[2][4];
 #pragma unroll
-        for (int pair = 0; pair < kValueTiles / 2; ++pair) {
-            HalfFragment values[2][4];
+        for (int h = 0; h < 2; ++h) {
+            uint32_t words[4 * S::kValueLoads];
 #pragma unroll
-            for (int h = 0; h < 2; ++h) {
-                uint32_t words[4 * S::kValueLoads];
-#pragma unroll
-                for (int i = 0; i < S::kValueLoads; ++i) {
-                    const uint4 q = stored[(2 * pair + h) * S::kValueLoads + i];
-                    words[4 * i] = q.x;
-                    words[4 * i + 1] = q.y;
-                    words[4 * i + 2] = q.z;
-                    words[4 * i + 3] = q.w;
-                }
-#pragma unroll
-                for (int n = 0; n < 4; ++n) values[h][n] = S::Operand::operand(words + n * S::kWordsPerStep);
-                if constexpr (S::Operand::kLosesNan) {
-#pragma unroll
-                    for (int w = 0; w < 4; ++w) nan |= S::Operand::nan_bits(words[w]);
-                }
+            for (int i = 0; i < S::kValueLoads; ++i) {
+                const uint4 q = stored[h * S::kValueLoads + i];
+                words[4 * i] = q.x;
+                words[4 * i + 1] = q.y;
+                words[4 * i + 2] = q.z;
+                words[4 * i + 3] = q.w;
             }
 #pragma unroll
-            for (int r = 0; r < S::kRowTiles; ++r) {
-                const uint4 high = shared_.high[r][kFirst / 2 + pair][lane_.operand_row][lane_.quad_pair];
-                const uint4 residual = shared_.residual[r][kFirst / 2 + pair][lane_.operand_row][lane_.quad_pair];
+            for (int n = 0; n < 4; ++n) values[h][n] = S::Operand::operand(words + n * S::kWordsPerStep);
+            if constexpr (S::Operand::kLosesNan) {
 #pragma unroll
-                for (int n = 0; n < 4; ++n) {
-                    mma_row_row(sums[r][n], {high.x, high.y}, values[0][n]);
-                    mma_row_row(sums[r][n], {residual.x, residual.y}, values[0][n]);
-                    mma_row_row(sums[r][n], {high.z, high.w}, values[1][n]);
-                    mma_row_row(sums[r][n], {residual.z, residual.w}, values[1][n]);
-                }
+                for (int w = 0; w < 4; ++w) nan |= S::Operand::nan_bits(words[w]);
             }
         }
-        constexpr int kNext = kFirst + kValueTiles;
-        if constexpr (kNext < S::kLeafTiles) {
-            load_values<kNext>(tiles, live, all, stored);
-            add_values_from<kNext>(tiles, live, all, stored, sums, nan);
+#pragma unroll
+        for (int r = 0; r < S::kRowTiles; ++r) {
+            const uint4 high = shared_.high[r][pair][lane_.operand_row][lane_.quad_pair];
+            const uint4 residual = shared_.residual[r][pair][lane_.operand_row][lane_.quad_pair];
+#pragma unroll
+            for (int n = 0; n < 4; ++n) {
+                mma_row_row(sums[r][n], {high.x, high.y}, values[0][n]);
+                mma_row_row(sums[r][n], {residual.x, residual.y}, values[0][n]);
+                mma_row_row(sums[r][n], {high.z, high.w}, values[1][n]);
+                mma_row_row(sums[r][n], {residual.z, residual.w}, values[1][n]);
+            }
         }
     }
 
