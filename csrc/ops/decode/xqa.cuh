@@ -67,9 +67,10 @@ struct XqaShared {
     uint4 residual[S::kRowTiles][S::kLeafTiles / 2][8][4];
     float maximum[S::kRows][S::kWarps];
     float sum[S::kRows][S::kWarps];
-    // Of two leaves: where their tiles are.
-    const uint8_t* key_tiles[2][S::kLeafTiles];
-    const uint8_t* value_tiles[2][S::kLeafTiles];
+    // Where the tiles of leaves are. While one warp writes those of the next leaf, another may read the last one's:
+    // three sets, and a fourth since the number of a leaf is then its set.
+    const uint8_t* key_tiles[kTileSets][S::kLeafTiles];
+    const uint8_t* value_tiles[kTileSets][S::kLeafTiles];
     int32_t totals[kMaxUnitLevels];
 };
 
@@ -177,8 +178,8 @@ class Xqa {
         const uint32_t tile = leaf * S::kLeafTiles + lane_.index;
         if (tile * kTileTokens >= static_cast<uint32_t>(unit.length)) return;
         const TilePlace place = tile_place(p_.kv, request, tile);
-        shared_.key_tiles[leaf & 1][lane_.index] = tile_address(p_.kv.k, place, unit.head);
-        shared_.value_tiles[leaf & 1][lane_.index] = tile_address(p_.kv.v, place, unit.head);
+        shared_.key_tiles[leaf % kTileSets][lane_.index] = tile_address(p_.kv.k, place, unit.head);
+        shared_.value_tiles[leaf % kTileSets][lane_.index] = tile_address(p_.kv.v, place, unit.head);
     }
 
     __device__ __forceinline__ void reduce_leaf(const Unit& unit, int32_t request, uint32_t leaf, bool another,
@@ -256,7 +257,7 @@ class Xqa {
     // Loads first .. first + kKeyBatch - 1.
     __device__ __forceinline__ void load_keys(const Unit& unit, uint32_t leaf, uint32_t first,
                                               uint4 (&stored)[S::kKeyBatch]) {
-        const uint8_t* const* tiles = shared_.key_tiles[leaf & 1];
+        const uint8_t* const* tiles = shared_.key_tiles[leaf % kTileSets];
         const int32_t live = live_keys(unit, leaf);
         const uint32_t key = key_of_lane();
         const auto offset = key * p_.kv.k.token_bytes + 16 * (lane_.quad_pair & 1) + 32 * (first % S::kKeyLoads);
@@ -415,7 +416,7 @@ class Xqa {
 
     __device__ __forceinline__ void load_values(const Unit& unit, uint32_t leaf, uint32_t first,
                                                 uint4 (&stored)[S::kValueTiles * S::kValueLoads]) {
-        const uint8_t* const* tiles = shared_.value_tiles[leaf & 1];
+        const uint8_t* const* tiles = shared_.value_tiles[leaf % kTileSets];
         const int32_t live = live_keys(unit, leaf);
         const uint32_t key = 4 * lane_.quad_pair + lane_.quad;
         const auto offset = key * p_.kv.v.token_bytes + 32 * warp_ * S::Operand::kElementBytes + 16 * lane_.upper;
