@@ -56,8 +56,9 @@ class Combine {
           warps_(1u << p.warps_log2),
           warp_(threadIdx.x / 32 & (warps_ - 1)),
           octet_(warp_ * kOctets + lane_ / kOctetLanes),
-          member_(static_cast<int32_t>(blockIdx.y)) {
-        const uint32_t slice = (blockIdx.z * (blockDim.x / 32) + threadIdx.x / 32) >> p.warps_log2;
+          member_(static_cast<int32_t>(blockIdx.y >> p.parts_log2)) {
+        const uint32_t part = blockIdx.y & ((1u << p.parts_log2) - 1);
+        const uint32_t slice = (part * (blockDim.x / 32) + threadIdx.x / 32) >> p.warps_log2;
         dimension_ = static_cast<int32_t>(slice * kCombineSlice + 4 * (lane_ % kOctetLanes));
     }
 

@@ -194,9 +194,10 @@ void decode(const Tensor& q, const Tensor& key_cache, const Tensor& value_cache,
     // Warps of a slice, slices of a block: a block stays within a query head.
     const int64_t warps = int64_t{1} << division.warps_log2, slices = head_dim / kCombineSlice;
     const int64_t slices_of_block = std::min(kCombineMaxWarps / warps, slices);
+    while (slices_of_block << combine.parts_log2 < slices) ++combine.parts_log2;
     request.kernel = "decode_combine";
-    request.grid = {static_cast<uint32_t>(rows * kv_heads), static_cast<uint32_t>(shape.group()),
-                    static_cast<uint32_t>(slices / slices_of_block)};
+    request.grid = {static_cast<uint32_t>(rows * kv_heads),
+                    static_cast<uint32_t>(shape.group() * (slices / slices_of_block))};
     request.block = {static_cast<uint32_t>(32 * warps * slices_of_block)};
     request.dynamic_shared_bytes =
         static_cast<uint32_t>(warps * slices_of_block * division.stack_levels * kCombineLevelBytes);

@@ -59,6 +59,7 @@ struct CombineParams {
     float operand_scale_inverse;  // numerators are of value x operand scale
     FastDivisor kv_heads;
     int32_t warps_log2;    // of the warps that share the units of a slice
+    int32_t parts_log2;    // of the blocks that share a query head
     int32_t stack_levels;  // of each warp
 };
 
