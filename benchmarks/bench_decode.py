@@ -128,8 +128,18 @@ def _rows() -> Iterator[Row]:
 
 
 ROWS = {row.name: row for row in _rows()}
-#: Blocks that are run whole for an estimate of up to a million tokens: they differ by the units that each gets.
-ESTIMATE_BLOCKS, ESTIMATE_TOKENS = 32, 1 << 20
+#: Blocks that are run whole for an estimate of up to a million tokens: they differ by the units that each gets. Where
+#: sequences differ all are, since few blocks then combine much.
+ESTIMATE_BLOCKS, ESTIMATE_TOKENS, ALL_BLOCKS = 32, 1 << 20, 1 << 20
+
+
+def whole_blocks(row: Row, variant: str) -> int | None:
+    """Blocks to run from start to end for an estimate; None leaves it to the cycle model."""
+    if len(set(row.lengths)) > 1:
+        return ALL_BLOCKS
+    return ESTIMATE_BLOCKS if sum(row.lengths) <= ESTIMATE_TOKENS and variant == "xqa" else None
+
+
 #: scalar is estimated for these alone: its blocks are long.
 SCALAR_ESTIMATES = ("B1-8K", "B32-8K")
 
@@ -340,5 +350,5 @@ def test_estimate(row: Row, variant: str, record_estimate: Any) -> None:
         bytes_moved=row.bytes_moved,
         facts={**row.facts, "variant": variant},
     )
-    blocks = ESTIMATE_BLOCKS if sum(row.lengths) <= ESTIMATE_TOKENS and variant == "xqa" else None
-    record_estimate(estimate_row(about, estimated_call(row, variant), whole_blocks=blocks)[1])
+    call = estimated_call(row, variant)
+    record_estimate(estimate_row(about, call, whole_blocks=whole_blocks(row, variant))[1])

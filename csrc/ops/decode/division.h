@@ -39,7 +39,7 @@ constexpr int64_t kUsualLevels = 4;
 constexpr int64_t kUnitsPerBlock = 3;
 constexpr int64_t kMaxTokens = int64_t{1} << 24;  // of a row: what keeps 32 rows' workspace within 32 MiB
 constexpr int64_t kWorkspaceBytesPer32Rows = int64_t{32} << 20;
-constexpr int64_t kCombineWarps = 48;  // of an SM: two waves of what registers allow
+constexpr int64_t kCombineWarps = 24;  // of an SM: what registers allow, so that one wave does it where it can
 constexpr int64_t kSharedBytesPerMultiprocessor = 96 << 10;
 
 inline int64_t ceil_div(int64_t a, int64_t b) {

@@ -11,6 +11,9 @@
 //   values   lane loads V[key 16 h + 4 qp + quad][its 16 of the warp's 32 dimensions], h = 0..7. Quad-pairs add up
 //            different keys; 24 exchanges a leaf bring their sums together, 8 values to each lane.
 //
+// What waits for memory is asked for early: where a leaf's tiles are, a leaf ahead; V, before the weights are made.
+// What a warp executes for a leaf is kept short by loops, since a sub-core keeps 12 KB of code.
+//
 // Fragments come straight from global memory, so shared memory holds Q, P, maxima, sums and the stack of the tree. All
 // accumulators of the tensor core are fresh for every leaf: what its truncation takes off stays near 1e-6.
 //
