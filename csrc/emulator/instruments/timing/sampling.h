@@ -13,7 +13,7 @@ struct CaptureLimits {
     uint64_t whole_blocks = 8;                // blocks traced from start to end, at most
     uint64_t emulated = 100'000'000;          // warp instructions of these that are taken to be cheap
     uint64_t recorded_per_block = 3'000'000;  // warp instructions kept of each; the rest is counted
-    uint64_t head_instructions = 6'000'000;   // of all heads together
+    uint64_t head_instructions = 16'000'000;  // of all heads together
     uint64_t least_head = 1024;               // a warp
 };
 
