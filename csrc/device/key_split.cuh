@@ -48,6 +48,51 @@ __device__ __forceinline__ int32_t chosen_level(const KeySplit& p, const int32_t
     return level;
 }
 
+// Rows of a warp's lanes where there are 32 at most: lane i has row i modulo a power of two, so that sums over lanes
+// come out in all of them after as many exchanges as that power has. A lane without a row has length 0.
+__device__ __forceinline__ int32_t row_of_lane(const KeySplit& p) {
+    int32_t span = 1;
+    while (span < p.rows) span *= 2;
+    return static_cast<int32_t>(threadIdx.x) & (span - 1);
+}
+
+__device__ __forceinline__ int32_t sum_over_rows(const KeySplit& p, int32_t value) {
+    for (int32_t distance = 1; distance < p.rows; distance *= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
+    return value;
+}
+
+// The level of this launch. All threads of the block call it; `totals` is shared memory that nothing else uses yet.
+__device__ __forceinline__ int32_t level_of_launch(const KeySplit& p, int32_t (&totals)[kMaxUnitLevels]) {
+    if (p.rows > 32) {
+        count_units(p, totals);
+        return chosen_level(p, totals);
+    }
+    // Few rows need neither shared memory nor a barrier.
+    const int32_t row = row_of_lane(p), length = row < p.rows ? row_length(p, row) : 0;
+    int32_t level = 0;
+    while (level < p.max_level &&
+           sum_over_rows(p, min(units_of(length, level) * p.kv_heads, p.target + 1)) > p.target) {
+        ++level;
+    }
+    return level;
+}
+
+// Number of the first unit of a row: units of all rows before it. All threads of the block call it.
+__device__ __forceinline__ int32_t units_before(const KeySplit& p, int32_t level, int32_t row, int32_t& sum) {
+    if (p.rows <= 32) {
+        const int32_t other = row_of_lane(p);
+        return sum_over_rows(p, other < row ? units_of(row_length(p, other), level) * p.kv_heads : 0);
+    }
+    if (threadIdx.x == 0) sum = 0;
+    __syncthreads();
+    for (int32_t other = static_cast<int32_t>(threadIdx.x); other < row; other += static_cast<int32_t>(blockDim.x)) {
+        const int32_t units = units_of(row_length(p, other), level);
+        if (units > 0) atomicAdd(&sum, units * p.kv_heads);
+    }
+    __syncthreads();
+    return sum;
+}
+
 struct Unit {
     int32_t row, head;
     int32_t length;  // of the row
@@ -60,6 +105,15 @@ class UnitCursor {
  public:
     // Unit number `unit`, which must not be below an earlier one; false if there are no more.
     __device__ __forceinline__ bool seek(const KeySplit& p, int32_t level, int32_t unit, Unit& found) {
+        if (p.rows == 1) {
+            found.row = 0;
+            found.length = row_length(p, 0);
+            found.count = units_of(found.length, level);
+            if (unit >= found.count * p.kv_heads) return false;
+            found.head = p.kv_heads == 1 ? 0 : unit / found.count;
+            found.index = unit - found.head * found.count;
+            return true;
+        }
         Window window = load_window(p, level);
         while (unit >= before_ + __shfl_sync(kAll, window.inclusive, 31)) {
             before_ += __shfl_sync(kAll, window.inclusive, 31);

@@ -39,4 +39,18 @@ __device__ __forceinline__ void load_16_bytes_over(uint4& words, const void* add
         : "l"(address), "r"(as_one), "r"(as_two));
 }
 
+// The same of several addresses. `all`: all are live and aligned to 16 bytes, for all lanes of the warp; then the loads
+// are one instruction each, with nothing to prepare.
+template <int kCount, typename Address, typename Live>
+__device__ __forceinline__ void load_16_bytes_each(uint4 (&words)[kCount], bool all, bool wide, Address address,
+                                                   Live live) {
+    if (all) {
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) words[i] = __ldg(reinterpret_cast<const uint4*>(address(i)));
+    } else {
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) words[i] = load_16_bytes(address(i), live(i), wide);
+    }
+}
+
 }  // namespace sm70

@@ -307,17 +307,18 @@ def blocks(root: Path, label: Callable[[Run], str]) -> dict[str, str]:
     }
 
 
-def _labels_in(text: str) -> str:
-    """The label that a text has now, for where nothing is built."""
-    found = re.search(r"\| (same kernel|older) \|", text)
-    return found.group(1) if found else "unknown"
+def _labels_in(text: str) -> dict[str, str]:
+    """The label that a text has now for each session's run, for where nothing is built."""
+    sessions = {"operator tests": "test", "memory checks": "memcheck"}
+    rows = re.findall(r"^\| ([^|]+?) \|.*\| (same kernel|older) \|$", text, re.MULTILINE)
+    return {sessions.get(what, "bench"): label for what, label in rows}
 
 
 def render(root: Path, name: str) -> str:
     """A file with its blocks as they should be. Raises EvidenceError for a block that nothing generates."""
     text = (root / name).read_text()
     before = _labels_in(text)
-    made = blocks(root, lambda run: kernel_label(run, root) or before)
+    made = blocks(root, lambda run: kernel_label(run, root) or before.get(run.manifest.session, "unknown"))
     unknown = {match.group(2) for match in _BLOCK.finditer(text)} - made.keys()
     if unknown:
         raise EvidenceError(f"{name}: nothing generates the block {min(unknown)!r}")

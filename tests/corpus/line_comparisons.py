@@ -163,6 +163,17 @@ def predicates() -> Lines:
     return lines
 
 
+def differences_of_signs() -> Lines:
+    """FSETP of a number and its negative."""
+    lines = Lines("differences_of_signs")
+    for relation in ("gt", "lt", "geu", "neu"):
+        lines.add(
+            f"neg.f32 {{t0}}, {{x}}; setp.{relation}.f32 {{s0}}, {{x}}, {{t0}};" + USES[1][0],
+            compared(FLOAT_RELATIONS[relation], JOINTS[0][2], USES[1][1]), X, after(np.negative, X), Q, A, C,
+        )  # fmt: skip
+    return lines
+
+
 def _joined(first: Compare, second: Compare, less_inverted: bool) -> Callable[..., np.ndarray]:
     return lambda p, q, a, b, c: np.where(second(first(p, q), (a < b) ^ less_inverted), a, c)
 
@@ -171,7 +182,22 @@ def _of_bits(operation: Compare, compare: Compare) -> Compare:
     return lambda x, y: compare(operation(x, y), 0)
 
 
+def bits_to_predicates() -> Lines:
+    """Neighbouring bits of one word, each a predicate: R2P."""
+    lines = Lines("bits_to_predicates")
+    for first in range(4):
+        bits = range(first, 4)
+        tests = (f"and.b32 {{t0}}, {{a}}, {1 << bit}; setp.ne.u32 {{s{bit}}}, {{t0}}, 0; " for bit in bits)
+        sums = (f"@{{s{bit}}} add.u32 {{d}}, {{d}}, {3 ** (bit + 1)}; " for bit in bits)
+        lines.add("".join((*tests, "mov.b32 {d}, {b}; ", *sums)), _add_powers_of(bits), A, B)
+    return lines
+
+
+def _add_powers_of(bits: range) -> Compare:
+    return lambda a, b: b + sum(((a >> np.uint32(bit)) & 1) * np.uint32(3 ** (bit + 1)) for bit in bits)
+
+
 def all_lines() -> list[Lines]:
     """Every list."""
     assert INTEGER > 0 and WIDE > 0  # constants that differ in sign from some of the inputs
-    return [integers(), floats(), bit_tests(), predicates()]
+    return [integers(), floats(), bit_tests(), predicates(), bits_to_predicates(), differences_of_signs()]

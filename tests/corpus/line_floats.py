@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tests.corpus.lines import F, G, H, I, J, Lines, Take, X, Y, Z, after, number
+from tests.corpus.lines import A, F, G, H, I, J, K, Lines, Take, X, Y, Z, after, number
 from tests.random_programs import exact
 from tests.random_programs.values import bits_of
 
@@ -158,6 +158,20 @@ def halves() -> Lines:
     return lines
 
 
+def conversions() -> Lines:
+    """I2F of words and parameters, rounded all ways."""
+    lines = Lines("conversions")
+    for rounding, (kind, dtype), (operand, take) in itertools.product(
+        ("rn", "rz", "rm", "rp"), (("u32", np.uint32), ("s32", np.int32)), (("{a}", A), ("{k}", K))
+    ):
+        lines.add(f"cvt.{rounding}.f32.{kind} {{d}}, {operand};", _converted(dtype, rounding), take)
+    return lines
+
+
+def _converted(dtype: type, rounding: str) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda x: bits_of(exact.narrow(x.view(dtype).astype(np.float64), np.float32, rounding))
+
+
 def all_lines() -> list[Lines]:
     """Every list."""
-    return [singles(), extremes(), halves()]
+    return [singles(), extremes(), halves(), conversions()]

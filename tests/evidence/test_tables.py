@@ -141,6 +141,15 @@ def test_where_nothing_is_built_the_label_stays(root: Path) -> None:
     assert tables.render(root, tables.README) == aged
 
 
+def test_where_nothing_is_built_each_run_keeps_its_label(root: Path) -> None:
+    path = root / tables.README
+    text = path.read_text().replace("| older |", "| same kernel |")
+    mixed = re.sub(r"(\| memory checks \|.*\|) same kernel \|", r"\1 older |", text)
+    assert mixed.count("| older |") == 1 and "| same kernel |" in mixed
+    path.write_text(mixed)
+    assert tables.render(root, tables.README) == mixed
+
+
 def test_a_changed_figure_is_stale(root: Path) -> None:
     path = root / tables.README
     path.write_text(re.sub(r"\d+ passed", "9999 passed", path.read_text()))

@@ -133,6 +133,10 @@ def test_rows_are_those_of_the_method(module: ModuleType) -> None:
     mixed = module.ROWS["decode-e4m3-G6-D256-page800-B32-256K-and-31-of-1K"]
     assert sorted(mixed.lengths) == [1024] * 31 + [262144]
     assert mixed.bytes_moved == (31 * 1024 + 262144) * 512
+    equal = module.ROWS["decode-e4m3-G6-D256-page800-B32-9184"]
+    assert (len(set(equal.lengths)), equal.bytes_moved) == (1, mixed.bytes_moved)
+    for batch in (1, 2, 4, 8, 16, 32):
+        assert f"decode-fp16-G6-D256-page800-B{batch}-256K" in names
 
 
 def test_every_row_can_be_estimated(module: ModuleType) -> None:

@@ -1,8 +1,11 @@
 // Outputs of the rows that have several units: their states merged, in the tree that the units themselves are part of.
 // Also zeros for rows without keys. Rows of one unit are done already.
 //
-// A block has a row, a KV head and a slice of 128 numerators, four to a lane. Its 8 warps take aligned parts of the
-// row's units, eight at a time so that their loads are in flight together, and the first merges what they found.
+// A slice is 32 numerators of a query head, four to each lane of an octet: a line of a slot. Its octets, in one warp or
+// several, take aligned parts of the row's units, eight at a time so that their loads are in flight together. Then the
+// octets of a warp merge what they found by exchanges, and the warps of a slice through shared memory. How many octets
+// a slice has follows from the number of rows (division.h): few rows are spread over all SMs.
+// Bound: latency, of three loads one after the other and the launch itself.
 #pragma once
 
 #include "device/key_split.cuh"
@@ -10,22 +13,13 @@
 
 namespace sm70::decode {
 
-constexpr int kCombineWarps = 8;
-static_assert(kCombineThreads == 32 * kCombineWarps && kCombineSlice == 4 * 32);
-constexpr int kCombineBatch = 8;
-constexpr int kCombineLevels = 6;
-static_assert((1 << (kCombineLevels - 1)) * kCombineBatch * kCombineWarps == kMaxUnitsOfRow);
+constexpr int kOctetLanes = 8;
+constexpr int kOctets = 32 / kOctetLanes;  // of a warp
+static_assert(kCombineSlice == 4 * kOctetLanes);
 
 struct PartialState {
     float4 values;
     SoftmaxDenominator denominator;
-};
-
-struct CombineShared {
-    float4 values[kCombineWarps][kCombineLevels][32];
-    SoftmaxDenominator denominators[kCombineWarps][kCombineLevels][32];
-    int32_t totals[kMaxUnitLevels];
-    int32_t before;
 };
 
 // left becomes the union of both.
@@ -37,116 +31,178 @@ __device__ __forceinline__ void merge_states(PartialState& left, const PartialSt
     left.values.w = merge_numerators(left.values.w, right.values.w, factors);
 }
 
-// Number of the first unit of a row: units of all rows before it. All threads of the block call it.
-__device__ __forceinline__ int32_t units_before(const KeySplit& p, int32_t level, int32_t row, int32_t* sum) {
-    if (threadIdx.x == 0) *sum = 0;
-    __syncthreads();
-    for (int32_t other = static_cast<int32_t>(threadIdx.x); other < row; other += kCombineThreads) {
-        const int32_t units = units_of(row_length(p, other), level);
-        if (units > 0) atomicAdd(sum, units * p.kv_heads);
+// The state of the lane so many further on.
+__device__ __forceinline__ PartialState state_down(const PartialState& state, unsigned lanes) {
+    constexpr uint32_t kAll = 0xffffffffu;
+    return {make_float4(__shfl_down_sync(kAll, state.values.x, lanes), __shfl_down_sync(kAll, state.values.y, lanes),
+                        __shfl_down_sync(kAll, state.values.z, lanes), __shfl_down_sync(kAll, state.values.w, lanes)),
+            {__shfl_down_sync(kAll, state.denominator.maximum, lanes),
+             __shfl_down_sync(kAll, state.denominator.sum, lanes)}};
+}
+
+// What a lane keeps in shared memory, conflict-free: a level of its octet's stack, or what its warp found.
+struct CombineLevel {
+    float4 values[32];
+    SoftmaxDenominator denominators[32];
+};
+static_assert(sizeof(CombineLevel) == kCombineLevelBytes);
+
+class Combine {
+ public:
+    __device__ __forceinline__ Combine(const CombineParams& p, CombineLevel* levels)
+        : p_(p),
+          levels_(levels + threadIdx.x / 32 * p.stack_levels),
+          lane_(threadIdx.x % 32),
+          warps_(1u << p.warps_log2),
+          warp_(threadIdx.x / 32 & (warps_ - 1)),
+          octet_(warp_ * kOctets + lane_ / kOctetLanes),
+          member_(static_cast<int32_t>(blockIdx.y >> p.parts_log2)) {
+        const uint32_t part = blockIdx.y & ((1u << p.parts_log2) - 1);
+        const uint32_t slice = (part * (blockDim.x / 32) + threadIdx.x / 32) >> p.warps_log2;
+        dimension_ = static_cast<int32_t>(slice * kCombineSlice + 4 * (lane_ % kOctetLanes));
     }
-    __syncthreads();
-    return *sum;
-}
 
-__device__ __forceinline__ void store_outputs(const CombineParams& p, int32_t row, int32_t head, int32_t element,
-                                              const PartialState& state) {
-    const DecodeParams& d = p.decode;
-    const int32_t member = element / p.head_dim, dimension = element % p.head_dim;
-    const float scale = resolve_scale(d.kv.v_scale, d.kv.v_device_scale) * p.operand_scale_inverse;
-    const float factor = output_factor(state.denominator.sum, scale);
-    uint16_t* out = out_of(d, row, head, member) + dimension;
-    out[0] = output_bits(state.values.x, factor);
-    out[1] = output_bits(state.values.y, factor);
-    out[2] = output_bits(state.values.z, factor);
-    out[3] = output_bits(state.values.w, factor);
-    if (dimension == 0) store_lse(d, row, head, member, log_sum_exp(state.denominator));
-}
+    __device__ __forceinline__ void run() {
+        const KeySplit& split = p_.decode.split;
+        const uint32_t row_and_head = blockIdx.x;
+        const auto row = static_cast<int32_t>(p_.kv_heads.divide(row_and_head));
+        const auto head = static_cast<int32_t>(p_.kv_heads.remainder(row_and_head, static_cast<uint32_t>(row)));
+        const int32_t length = row_length(split, row);
+        if (length == 0) {
+            if (octet_ == 0) store_zeros(row, head);
+            return;
+        }
+        __shared__ int32_t totals[kMaxUnitLevels];
+        __shared__ int32_t before;
+        const int32_t level = level_of_launch(split, totals);
+        const auto units = static_cast<uint32_t>(units_of(length, level));
+        if (units == 1) return;
 
-__device__ __forceinline__ void store_zeros(const CombineParams& p, int32_t row, int32_t head, int32_t element) {
-    const int32_t member = element / p.head_dim, dimension = element % p.head_dim;
-    uint16_t* out = out_of(p.decode, row, head, member) + dimension;
+        const int64_t first = units_before(split, level, row, before) + head * static_cast<int64_t>(units);
+        first_slot_ = slot_of(p_.decode, first, p_.head_dim);
+        uint32_t batches = 1;  // of an octet: a power of two, so that octets have aligned parts
+        while (batches * kCombineBatch * kOctets * warps_ < units) batches *= 2;
+        reduce_octet(units, batches);
+        merge_octets(units, batches * kCombineBatch);
+        if (warps_ > 1) merge_warps(units, batches * kCombineBatch * kOctets);
+        if (octet_ == 0) store_outputs(row, head);
+    }
+
+ private:
+    // The octet's units, from number octet * batches * kCombineBatch. Where there are none left the state is of no
+    // meaning, and nobody merges it.
+    __device__ __forceinline__ void reduce_octet(uint32_t units, uint32_t batches) {
+        const uint32_t first = octet_ * batches * kCombineBatch;
+        uint32_t node = 0;  // first unit of what state_ is of
+        // The same number of turns for all octets, so that warps stay together: those past the row's end load nothing.
+        reduce_tree(
+            batches,
+            [&](uint32_t batch) {
+                node = first + batch * kCombineBatch;
+                load_batch(node, units);
+            },
+            [&](uint32_t to) {
+                levels_[to].values[lane_] = state_.values;
+                levels_[to].denominators[lane_] = state_.denominator;
+            },
+            [&](uint32_t from) {
+                PartialState left{levels_[from].values[lane_], levels_[from].denominators[lane_]};
+                if (node < units) merge_states(left, state_);
+                state_ = left;
+                node -= kCombineBatch << from;
+            });
+    }
+
+    __device__ __forceinline__ void load_batch(uint32_t unit, uint32_t units) {
+        const int64_t slot = slot_floats(p_.decode.group, p_.head_dim);
+        const float* values = first_slot_ + unit * slot + member_ * p_.head_dim + dimension_;
+        const float* denominators = first_slot_ + unit * slot + p_.decode.group * p_.head_dim + 2 * member_;
+        PartialState states[kCombineBatch];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) out[i] = 0;
-    if (dimension == 0) store_lse(p.decode, row, head, member, __int_as_float(0xff800000));
-}
+        for (uint32_t i = 0; i < kCombineBatch; ++i) {
+            if (unit + i < units) {
+                states[i].values = __ldcg(reinterpret_cast<const float4*>(values));
+                const float2 ml = __ldcg(reinterpret_cast<const float2*>(denominators));
+                states[i].denominator = {ml.x, ml.y};
+            } else {
+                states[i] = {make_float4(0.0f, 0.0f, 0.0f, 0.0f), {0.0f, 0.0f}};
+            }
+            values += slot;
+            denominators += slot;
+        }
+#pragma unroll
+        for (uint32_t step = 1; step < kCombineBatch; step *= 2) {
+#pragma unroll
+            for (uint32_t i = 0; i < kCombineBatch; i += 2 * step) {
+                if (unit + i + step < units) merge_states(states[i], states[i + step]);
+            }
+        }
+        state_ = states[0];
+    }
+
+    // The warp's octets, of `each` units, into the first.
+    __device__ __forceinline__ void merge_octets(uint32_t units, uint32_t each) {
+#pragma unroll
+        for (uint32_t step = 1; step < kOctets; step *= 2) {
+            const PartialState right = state_down(state_, step * kOctetLanes);
+            if ((octet_ + step) * each < units) merge_states(state_, right);
+        }
+    }
+
+    // What the slice's warps found, of `each` units, into the first octet of the first warp: octet i takes the i-th
+    // part of them. A stack's first level is free, now that the octets are merged.
+    __device__ __forceinline__ void merge_warps(uint32_t units, uint32_t each) {
+        __syncwarp();
+        if (lane_ < kOctetLanes) {
+            levels_->values[lane_] = state_.values;
+            levels_->denominators[lane_] = state_.denominator;
+        }
+        __syncthreads();
+        if (warp_ > 0) return;
+        const uint32_t together = warps_ > kOctets ? warps_ / kOctets : 1, lane = lane_ % kOctetLanes;
+        const uint32_t part = lane_ / kOctetLanes * together;
+        const CombineLevel* found = levels_ + part * p_.stack_levels;
+        if (part < warps_) state_ = {found->values[lane], found->denominators[lane]};
+        for (uint32_t i = 1; i < together; ++i) {  // one other, at most
+            found += p_.stack_levels;
+            if ((part + i) * each < units) merge_states(state_, {found->values[lane], found->denominators[lane]});
+        }
+        merge_octets(units, each * together);
+    }
+
+    __device__ __forceinline__ void store_outputs(int32_t row, int32_t head) {
+        const DecodeParams& d = p_.decode;
+        const float scale = resolve_scale(d.kv.v_scale, d.kv.v_device_scale) * p_.operand_scale_inverse;
+        const float factor = output_factor(state_.denominator.sum, scale);
+        uint16_t* out = out_of(d, row, head, member_) + dimension_;
+        out[0] = output_bits(state_.values.x, factor);
+        out[1] = output_bits(state_.values.y, factor);
+        out[2] = output_bits(state_.values.z, factor);
+        out[3] = output_bits(state_.values.w, factor);
+        if (dimension_ == 0) store_lse(d, row, head, member_, log_sum_exp(state_.denominator));
+    }
+
+    __device__ __forceinline__ void store_zeros(int32_t row, int32_t head) {
+        uint16_t* out = out_of(p_.decode, row, head, member_) + dimension_;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) out[i] = 0;
+        if (dimension_ == 0) store_lse(p_.decode, row, head, member_, __int_as_float(0xff800000));
+    }
+
+    const CombineParams& p_;
+    CombineLevel* levels_;  // of the warp
+    const uint32_t lane_;
+    const uint32_t warps_, warp_;  // of the slice
+    const uint32_t octet_;         // of the slice
+    const int32_t member_;
+    int32_t dimension_;
+    const float* first_slot_ = nullptr;
+    PartialState state_{};
+};
 
 __device__ __forceinline__ void combine(const CombineParams& p) {
-    __shared__ CombineShared shared;
-    const DecodeParams& d = p.decode;
-    const int32_t warp = static_cast<int32_t>(threadIdx.x / 32), lane = static_cast<int32_t>(threadIdx.x % 32);
-    const int32_t slice = static_cast<int32_t>(blockIdx.x) % p.slices;
-    const int32_t row_and_head = static_cast<int32_t>(blockIdx.x) / p.slices;
-    const int32_t head = row_and_head % d.split.kv_heads, row = row_and_head / d.split.kv_heads;
-    const int32_t element = slice * kCombineSlice + 4 * lane;
-    const bool present = element < d.group * p.head_dim;
-
-    const int32_t length = row_length(d.split, row);
-    if (length == 0) {
-        if (warp == 0 && present) store_zeros(p, row, head, element);
-        return;
-    }
-    count_units(d.split, shared.totals);
-    const int32_t level = chosen_level(d.split, shared.totals);
-    const int32_t units = units_of(length, level);
-    if (units == 1) return;
-
-    const int32_t first = units_before(d.split, level, row, &shared.before) + head * units;
-    const int32_t batches = (units + kCombineBatch - 1) / kCombineBatch;
-    int32_t batches_of_warp = 1;  // a power of two, so that warps have aligned parts
-    while (batches_of_warp * kCombineWarps < batches) batches_of_warp *= 2;
-    const int32_t live_warps = (batches + batches_of_warp - 1) / batches_of_warp;
-
-    PartialState state{};
-    const auto push = [&](uint32_t to) {
-        shared.values[warp][to][lane] = state.values;
-        shared.denominators[warp][to][lane] = state.denominator;
-    };
-    const auto merge = [&](uint32_t from) {
-        PartialState left{shared.values[warp][from][lane], shared.denominators[warp][from][lane]};
-        merge_states(left, state);
-        state = left;
-    };
-    if (warp < live_warps) {
-        const int32_t first_batch = warp * batches_of_warp;
-        reduce_tree(
-            static_cast<uint32_t>(min(batches_of_warp, batches - first_batch)),
-            [&](uint32_t batch) {
-                const int32_t first_unit = (first_batch + static_cast<int32_t>(batch)) * kCombineBatch;
-                PartialState states[kCombineBatch];
-#pragma unroll
-                for (int i = 0; i < kCombineBatch; ++i) {
-                    if (present && first_unit + i < units) {
-                        float* slot = slot_of(d, first + first_unit + i, p.head_dim);
-                        states[i].values = __ldcg(reinterpret_cast<const float4*>(slot + element));
-                        const float2 ml = __ldcg(denominators_of(d, slot, p.head_dim) + element / p.head_dim);
-                        states[i].denominator = {ml.x, ml.y};
-                    } else {
-                        states[i] = {make_float4(0.0f, 0.0f, 0.0f, 0.0f), {0.0f, 0.0f}};
-                    }
-                }
-#pragma unroll
-                for (int step = 1; step < kCombineBatch; step *= 2) {
-#pragma unroll
-                    for (int i = 0; i < kCombineBatch; i += 2 * step) {
-                        if (first_unit + i + step < units) merge_states(states[i], states[i + step]);
-                    }
-                }
-                state = states[0];
-            },
-            push, merge);
-        push(kCombineLevels - 1);  // which no warp uses for its own tree
-    }
-    __syncthreads();
-    if (warp > 0) return;
-    reduce_tree(
-        static_cast<uint32_t>(live_warps),
-        [&](uint32_t part) {
-            state = {shared.values[part][kCombineLevels - 1][lane],
-                     shared.denominators[part][kCombineLevels - 1][lane]};
-        },
-        push, merge);
-    if (present) store_outputs(p, row, head, element, state);
+    extern __shared__ uint4 dynamic_shared[];
+    Combine(p, reinterpret_cast<CombineLevel*>(dynamic_shared)).run();
 }
 
 }  // namespace sm70::decode

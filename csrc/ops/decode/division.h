@@ -30,6 +30,7 @@ struct Division {
     int64_t target;  // units wanted at most
     int64_t slots;
     int64_t workspace_bytes;
+    int64_t warps_log2, stack_levels;  // of the combine kernel
 };
 
 // Levels that leave room for all blocks an SM is meant to have. More are taken only to bound the workspace.
@@ -38,6 +39,7 @@ constexpr int64_t kUsualLevels = 4;
 constexpr int64_t kUnitsPerBlock = 3;
 constexpr int64_t kMaxTokens = int64_t{1} << 24;  // of a row: what keeps 32 rows' workspace within 32 MiB
 constexpr int64_t kWorkspaceBytesPer32Rows = int64_t{32} << 20;
+constexpr int64_t kCombineWarps = 24;  // of an SM: what registers allow, so that one wave does it where it can
 constexpr int64_t kSharedBytesPerMultiprocessor = 96 << 10;
 
 inline int64_t ceil_div(int64_t a, int64_t b) {
@@ -82,6 +84,18 @@ inline Division divide(const Shape& shape) {
     division.target = kUnitsPerBlock * all_resident;
     division.slots = std::max(units(division.max_level), std::min(division.target, units(0)));
     division.workspace_bytes = division.slots * slot_bytes;
+
+    // Warps for each slice of the combine kernel: as many as fill all SMs, from one to a block of them.
+    const int64_t slices = shape.rows * shape.query_heads * (shape.head_dim / kCombineSlice);
+    division.warps_log2 = kCombineMaxWarpsLog2;
+    while (division.warps_log2 > 0 && slices << division.warps_log2 > kCombineWarps * shape.multiprocessors) {
+        --division.warps_log2;
+    }
+    const int64_t units_of_row =
+        std::max(ceil_div(leaves, int64_t{1} << division.max_level), std::min(division.target, leaves));
+    division.stack_levels = 1;
+    const int64_t units_at_a_time = int64_t{4 * kCombineBatch} << division.warps_log2;
+    while (units_at_a_time << (division.stack_levels - 1) < units_of_row) ++division.stack_levels;
     return division;
 }
 

@@ -30,7 +30,7 @@ SM70_DECODE_FORMAT(e4m3, E4M3)
 SM70_DECODE_FORMAT(e5m2, E5M2)
 SM70_DECODE_FORMAT(fp16, Fp16)
 
-extern "C" __global__ void __launch_bounds__(sm70::decode::kCombineThreads)
+extern "C" __global__ void __launch_bounds__(32 * sm70::decode::kCombineMaxWarps)
     decode_combine(const __grid_constant__ sm70::decode::CombineParams p) {
     sm70::decode::combine(p);
 }

@@ -188,11 +188,19 @@ void decode(const Tensor& q, const Tensor& key_cache, const Tensor& value_cache,
     combine.decode = params;
     combine.head_dim = static_cast<int32_t>(head_dim);
     combine.operand_scale_inverse = format.name == "e4m3" ? 256.0f : 1.0f;
-    combine.slices = static_cast<int32_t>(ceil_div(shape.group() * head_dim, kCombineSlice));
+    combine.kv_heads = make_fast_divisor(static_cast<uint32_t>(kv_heads));
+    combine.warps_log2 = static_cast<int32_t>(division.warps_log2);
+    combine.stack_levels = static_cast<int32_t>(division.stack_levels);
+    // Warps of a slice, slices of a block: a block stays within a query head.
+    const int64_t warps = int64_t{1} << division.warps_log2, slices = head_dim / kCombineSlice;
+    const int64_t slices_of_block = std::min(kCombineMaxWarps / warps, slices);
+    while (slices_of_block << combine.parts_log2 < slices) ++combine.parts_log2;
     request.kernel = "decode_combine";
-    request.grid = {static_cast<uint32_t>(rows * kv_heads * combine.slices)};
-    request.block = {kCombineThreads};
-    request.dynamic_shared_bytes = 0;
+    request.grid = {static_cast<uint32_t>(rows * kv_heads),
+                    static_cast<uint32_t>(shape.group() * (slices / slices_of_block))};
+    request.block = {static_cast<uint32_t>(32 * warps * slices_of_block)};
+    request.dynamic_shared_bytes =
+        static_cast<uint32_t>(warps * slices_of_block * division.stack_levels * kCombineLevelBytes);
     request.params = &combine;
     request.params_bytes = sizeof(combine);
     runtime::launch(request);

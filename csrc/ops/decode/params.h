@@ -17,9 +17,10 @@ SM70_HOST_DEVICE int64_t slot_floats(int64_t group, int64_t head_dim) {
 SM70_HOST_DEVICE constexpr int64_t round_to_16(int64_t bytes) {
     return (bytes + 15) / 16 * 16;
 }
+constexpr int64_t kTileSets = 4;  // of xqa: leaves whose tiles' addresses a block has
 SM70_HOST_DEVICE constexpr int64_t xqa_shared_bytes(int64_t head_dim, int64_t row_tiles) {
     const int64_t query = 16 * head_dim, weights = 2 * 8 * kLeafTokens * 2, reductions = 2 * 8 * (head_dim / 32) * 4;
-    return round_to_16(row_tiles * (query + weights + reductions) + 2 * 8 * 8 + kMaxUnitLevels * 4);
+    return round_to_16(row_tiles * (query + weights + reductions) + 2 * kTileSets * 8 * 8 + kMaxUnitLevels * 4);
 }
 SM70_HOST_DEVICE constexpr int64_t xqa_level_bytes(int64_t head_dim, int64_t row_tiles) {
     return row_tiles * 8 * (head_dim * 4 + 8);
@@ -56,11 +57,18 @@ struct CombineParams {
     DecodeParams decode;
     int32_t head_dim;
     float operand_scale_inverse;  // numerators are of value x operand scale
-    int32_t slices;               // blocks for each row and KV head
+    FastDivisor kv_heads;
+    int32_t warps_log2;    // of the warps that share the units of a slice
+    int32_t parts_log2;    // of the blocks that share a query head
+    int32_t stack_levels;  // of each warp
 };
 
-constexpr int32_t kCombineThreads = 256;
-constexpr int32_t kCombineSlice = 128;    // numerators of a block
-constexpr int32_t kMaxUnitsOfRow = 2048;  // that the combine kernel's stacks are deep enough for
+// The combine kernel: blocks for each row and KV head, query head of the group, and slice of dimensions.
+constexpr int32_t kCombineMaxWarpsLog2 = 3;  // of a block
+constexpr int32_t kCombineMaxWarps = 1 << kCombineMaxWarpsLog2;
+constexpr int32_t kCombineSlice = 32;        // numerators
+constexpr int32_t kCombineBatch = 8;         // units that an octet of lanes loads at a time
+constexpr int32_t kCombineLevelBytes = 768;  // of a level of a warp's stack
+constexpr int32_t kMaxUnitsOfRow = 2048;
 
 }  // namespace sm70::decode

@@ -60,10 +60,10 @@ class Scalar {
     }
 
     __device__ __forceinline__ void run() {
-        count_units(p_.split, shared_.totals);
+        level_ = level_of_launch(p_.split, shared_.totals);
         UnitCursor cursor;
         Unit unit;
-        for (int32_t number = static_cast<int32_t>(blockIdx.x); cursor.seek(p_.split, level(), number, unit);
+        for (int32_t number = static_cast<int32_t>(blockIdx.x); cursor.seek(p_.split, level_, number, unit);
              number += static_cast<int32_t>(gridDim.x)) {
             for (int32_t member = 0; member < p_.group; member += S::kRows) {
                 reduce_unit(unit, member);
@@ -73,8 +73,6 @@ class Scalar {
     }
 
  private:
-    __device__ __forceinline__ int32_t level() const { return chosen_level(p_.split, shared_.totals); }
-
     __device__ __forceinline__ float output_scale() const {
         return resolve_scale(p_.kv.v_scale, p_.kv.v_device_scale) * S::Operand::kInverseScale;
     }
@@ -83,8 +81,8 @@ class Scalar {
     __device__ __forceinline__ void reduce_unit(const Unit& unit, int32_t member) {
         load_query(unit, member);
         const int32_t request = request_of(p_, unit.row);
-        const uint32_t first = static_cast<uint32_t>(unit.index) << level();
-        const uint32_t leaves = min(1u << level(), static_cast<uint32_t>(leaves_of(unit.length)) - first);
+        const uint32_t first = static_cast<uint32_t>(unit.index) << level_;
+        const uint32_t leaves = min(1u << level_, static_cast<uint32_t>(leaves_of(unit.length)) - first);
         uint32_t nan = 0;
         reduce_tree(
             leaves, [&](uint32_t leaf) { reduce_leaf(unit, request, (first + leaf) * kLeafTokens, nan); },
@@ -266,6 +264,7 @@ class Scalar {
     ScalarShared<S>& shared_;
     ScalarLevel<S>* stack_;
     float score_scale_;
+    int32_t level_ = 0;
     float values_[S::kRows];
     SoftmaxDenominator denominators_[S::kRows];
 };

@@ -11,6 +11,9 @@
 //   values   lane loads V[key 16 h + 4 qp + quad][its 16 of the warp's 32 dimensions], h = 0..7. Quad-pairs add up
 //            different keys; 24 exchanges a leaf bring their sums together, 8 values to each lane.
 //
+// What waits for memory is asked for early: where a leaf's tiles are, a leaf ahead; V, before the weights are made.
+// What a warp executes for a leaf is kept short by loops, since a sub-core keeps 12 KB of code.
+//
 // Fragments come straight from global memory, so shared memory holds Q, P, maxima, sums and the stack of the tree. All
 // accumulators of the tensor core are fresh for every leaf: what its truncation takes off stays near 1e-6.
 //
@@ -46,7 +49,15 @@ struct XqaShape {
     static constexpr int kKeyLoads = kHeadDim * Operand::kElementBytes / 32;
     static constexpr int kValueLoads = Operand::kElementBytes;
     static constexpr int kStepsPerLoad = 4 / kWordsPerStep;
+    // Loads in flight: of K, going through a warp's tiles, and of V, of a batch of tiles.
+    static constexpr int kKeyBatch = 8 / Operand::kElementBytes;
+    static constexpr int kValueTiles = 8 / kValueLoads;
     static constexpr int kValues = 8 * kRowTiles;  // numerators of a thread
+    // Turns of the loops over K and V that are written out. FP16 has no words to take apart, so its code is short; in a
+    // loop it would want more registers than there are.
+    static constexpr int kTurnsAtOnce = Operand::kElementBytes == 1 ? 1 : 4;
+    // Whether V is on its way while weights are made: FP16's scores leave no registers for that.
+    static constexpr bool kLoadsValuesEarly = Operand::kElementBytes == 1 || kRowTiles > 1;
 };
 
 // Everything in dynamic shared memory but the stack, which follows.
@@ -59,7 +70,10 @@ struct XqaShared {
     uint4 residual[S::kRowTiles][S::kLeafTiles / 2][8][4];
     float maximum[S::kRows][S::kWarps];
     float sum[S::kRows][S::kWarps];
-    const uint8_t* value_tiles[2][S::kLeafTiles];
+    // Where the tiles of leaves are. While one warp writes those of the next leaf, another may read the last one's:
+    // three sets, and a fourth since the number of a leaf is then its set.
+    const uint8_t* key_tiles[kTileSets][S::kLeafTiles];
+    const uint8_t* value_tiles[kTileSets][S::kLeafTiles];
     int32_t totals[kMaxUnitLevels];
 };
 
@@ -86,7 +100,10 @@ class Xqa {
     }
 
     __device__ __forceinline__ void run() {
-        count_units(p_.split, shared_.totals);
+        const int32_t of_launch = level_of_launch(p_.split, shared_.totals);
+        __syncthreads();  // before its place is taken: registers are scarcer than shared memory
+        if (threadIdx.x == 0) shared_.totals[0] = of_launch;
+        __syncthreads();
         UnitCursor cursor;
         Unit unit;
         for (int32_t number = static_cast<int32_t>(blockIdx.x); cursor.seek(p_.split, level(), number, unit);
@@ -102,7 +119,7 @@ class Xqa {
     }
 
  private:
-    __device__ __forceinline__ int32_t level() const { return chosen_level(p_.split, shared_.totals); }
+    __device__ __forceinline__ int32_t level() const { return shared_.totals[0]; }
 
     __device__ __forceinline__ float output_scale() const {
         return resolve_scale(p_.kv.v_scale, p_.kv.v_device_scale) * S::Operand::kInverseScale;
@@ -121,14 +138,15 @@ class Xqa {
     }
 
     __device__ __forceinline__ void reduce_unit(const Unit& unit, XqaState<S>& state) {
-        load_query(unit);
-        __syncthreads();
         const int32_t request = request_of(p_, unit.row);
         const uint32_t first = static_cast<uint32_t>(unit.index) << level();
         const uint32_t leaves = min(1u << level(), static_cast<uint32_t>(leaves_of(unit.length)) - first);
+        if (warp_ == 0) place_tiles(unit, request, first);
+        load_query(unit);
+        __syncthreads();
         uint32_t nan = 0;
         reduce_tree(
-            leaves, [&](uint32_t leaf) { reduce_leaf(unit, request, first + leaf, state, nan); },
+            leaves, [&](uint32_t leaf) { reduce_leaf(unit, request, first + leaf, leaf + 1 < leaves, state, nan); },
             [&](uint32_t below) { push(stack_[below], state); }, [&](uint32_t below) { merge(stack_[below], state); });
         if (__syncthreads_or(static_cast<int>(nan))) {
 #pragma unroll
@@ -138,46 +156,44 @@ class Xqa {
         }
     }
 
-    // Rows past the group are zeros.
+    // Rows past the group are zeros. A thread has a dimension, and with it a place in XqaShared::q.
     __device__ __forceinline__ void load_query(const Unit& unit) {
-        const uint16_t* q =
-            p_.q + unit.row * p_.q_row_stride + static_cast<int64_t>(unit.head) * p_.group * p_.q_head_stride;
-        uint16_t* target = reinterpret_cast<uint16_t*>(shared_.q);
-        for (uint32_t item = forgotten(threadIdx.x); item < S::kRows * S::kHeadDim; item += S::kThreads) {
-            // The order of XqaShared::q: element e of a k-step, step s of a pair, half, row, pair, row tile.
-            const uint32_t element = item % 4, step = item / 4 % 2, half = item / 8 % 2, row = item / 16 % 8;
-            const uint32_t pair = item / 128 % (S::kHeadDim / 16), tile = item / 128 / (S::kHeadDim / 16);
-            const uint32_t dimension = key_dimension(pair * 2 + step, half) + element;
-            const uint32_t member = 8 * tile + row;
-            target[item] = member < static_cast<uint32_t>(p_.group) ? q[member * p_.q_head_stride + dimension] : 0;
-        }
-    }
-
-    // First dimension of the k-step that a half of the quad-pairs takes as its step-th: its 16 bytes of each load.
-    __device__ __forceinline__ static uint32_t key_dimension(uint32_t step, uint32_t half) {
+        static_assert(S::kThreads == S::kHeadDim);
+        // The half of the quad-pairs that takes a dimension, and its k-step there: 16 bytes of each load of K.
         constexpr uint32_t kPerLoad = S::kStepsPerLoad;
-        return (2 * (step / kPerLoad) + half) * 4 * kPerLoad + step % kPerLoad * 4;
+        const uint32_t dimension = forgotten(threadIdx.x), half = dimension / (4 * kPerLoad) % 2;
+        const uint32_t step = dimension / (8 * kPerLoad) * kPerLoad + dimension / 4 % kPerLoad;
+        auto* target = reinterpret_cast<uint16_t*>(&shared_.q[0][step / 2][0][half]) + step % 2 * 4 + dimension % 4;
+        const uint16_t* q = p_.q + unit.row * p_.q_row_stride +
+                            static_cast<int64_t>(unit.head) * p_.group * p_.q_head_stride + dimension;
+        constexpr uint32_t kRowStride = sizeof(shared_.q[0][0][0]) / 2, kTileStride = sizeof(shared_.q[0]) / 2;
+#pragma unroll
+        for (uint32_t r = 0; r < S::kRows; ++r) {
+            target[r / 8 * kTileStride + r % 8 * kRowStride] =
+                r < static_cast<uint32_t>(p_.group) ? q[r * p_.q_head_stride] : uint16_t{0};
+        }
     }
 
-    __device__ __forceinline__ void reduce_leaf(const Unit& unit, int32_t request, uint32_t leaf, XqaState<S>& state,
-                                                uint32_t& nan) {
-        const uint32_t first_token = leaf * kLeafTokens;
-        // Two sets: a warp may be at the next leaf's scores while another still reads values of this one.
-        const uint8_t** value_tiles = shared_.value_tiles[leaf & 1];
+    // Where the tiles of a leaf are: a lane has a tile. The block table is read a leaf ahead, by one warp in turn, so
+    // that no load of K or V waits for it.
+    __device__ __forceinline__ void place_tiles(const Unit& unit, int32_t request, uint32_t leaf) {
+        if (lane_.index >= S::kLeafTiles) return;
+        const uint32_t tile = leaf * S::kLeafTiles + lane_.index;
+        if (tile * kTileTokens >= static_cast<uint32_t>(unit.length)) return;
+        const TilePlace place = tile_place(p_.kv, request, tile);
+        shared_.key_tiles[leaf % kTileSets][lane_.index] = tile_address(p_.kv.k, place, unit.head);
+        shared_.value_tiles[leaf % kTileSets][lane_.index] = tile_address(p_.kv.v, place, unit.head);
+    }
+
+    __device__ __forceinline__ void reduce_leaf(const Unit& unit, int32_t request, uint32_t leaf, bool another,
+                                                XqaState<S>& state, uint32_t& nan) {
         float scores[S::kTilesPerWarp][S::kRowTiles][4];  // rows 0, 0, 2, 2 of the lane; two neighbouring keys
-#pragma unroll
-        for (int i = 0; i < S::kTilesPerWarp; ++i) {
-            const uint32_t tile = warp_ * S::kTilesPerWarp + i;
-            const uint32_t token = first_token + tile * kTileTokens;
-            const int32_t live = static_cast<int32_t>(unit.length) - static_cast<int32_t>(token);
-            const uint8_t* key_tile = nullptr;
-            if (live > 0) {
-                const TilePlace place = tile_place(p_.kv, request, token / kTileTokens);
-                key_tile = tile_address(p_.kv.k, place, unit.head);
-                if (lane_.index == 0) value_tiles[tile] = tile_address(p_.kv.v, place, unit.head);
-            }
-            score_tile(key_tile, live, scores[i], nan);
-        }
+        uint4 keys[S::kKeyBatch];
+        load_keys(unit, leaf, 0, keys);
+        if (another && warp_ == (leaf + 1) % S::kWarps) place_tiles(unit, request, leaf + 1);
+        score_tiles(unit, leaf, keys, scores, nan);
+        uint4 values[S::kValueTiles * S::kValueLoads];
+        if constexpr (S::kLoadsValuesEarly) load_values(unit, leaf, 0, values);
 
         // Maxima of the leaf.
         float maxima[S::kRowTiles][2];
@@ -224,67 +240,148 @@ class Xqa {
                 state.denominators[r][second] = {maxima[r][second], sum};
             }
         }
-        add_values(unit, first_token, value_tiles, state, nan);
+        if constexpr (!S::kLoadsValuesEarly) load_values(unit, leaf, 0, values);
+        add_values(unit, leaf, values, state, nan);
     }
 
-    // Scores of 16 keys, scaled; minus infinity past the length.
-    __device__ __forceinline__ void score_tile(const uint8_t* key_tile, int32_t live, float (&scores)[S::kRowTiles][4],
-                                               uint32_t& nan) {
-        const uint32_t half = lane_.quad_pair & 1;
-        const uint32_t key = forgotten(lane_.operand_row) + 8 * (lane_.quad_pair >> 1);
-        const uint8_t* source = key_tile + key * p_.kv.k.token_bytes + 16 * half;
-        float sums[S::kRowTiles][8] = {};
-        // Loads in flight: 32 registers.
-        constexpr int kBatch = S::kKeyLoads < 8 ? S::kKeyLoads : 8 / S::Operand::kElementBytes;
-        constexpr int kFreshLoads = 2;
+    // Live keys of a leaf, or more.
+    __device__ __forceinline__ static int32_t live_keys(const Unit& unit, uint32_t leaf) {
+        return unit.length - static_cast<int32_t>(leaf * kLeafTokens);
+    }
+
+    __device__ __forceinline__ bool is_whole(int32_t live) const {
+        return wide_ && live >= static_cast<int32_t>(kLeafTokens);
+    }
+
+    __device__ __forceinline__ uint32_t key_of_lane() const {
+        return forgotten(lane_.operand_row) + 8 * (lane_.quad_pair >> 1);
+    }
+
+    // Loads first .. first + kKeyBatch - 1.
+    __device__ __forceinline__ void load_keys(const Unit& unit, uint32_t leaf, uint32_t first,
+                                              uint4 (&stored)[S::kKeyBatch]) {
+        const uint8_t* const* tiles = shared_.key_tiles[leaf % kTileSets];
+        const int32_t live = live_keys(unit, leaf);
+        const uint32_t key = key_of_lane();
+        const auto offset = key * p_.kv.k.token_bytes + 16 * (lane_.quad_pair & 1) + 32 * (first % S::kKeyLoads);
+        const uint32_t first_tile = warp_ * S::kTilesPerWarp + first / S::kKeyLoads;
+        load_16_bytes_each(
+            stored, is_whole(live), wide_,
+            [&](int i) { return tiles[first_tile + i / S::kKeyLoads] + offset + 32 * (i % S::kKeyLoads); },
+            [&](int i) {
+                const uint32_t tile = first_tile + i / S::kKeyLoads;
+                return static_cast<int32_t>(tile * kTileTokens + (S::kMasksTail ? key : 0)) < live;
+            });
+    }
+
+    // Scores of the warp's tiles, scaled; minus infinity past the length. The first loads are there. Four loads a turn:
+    // what a warp executes for a leaf should not be much more than the 12 KB of code that a sub-core keeps.
+    __device__ __forceinline__ void score_tiles(const Unit& unit, uint32_t leaf, uint4 (&stored)[S::kKeyBatch],
+                                                float (&scores)[S::kTilesPerWarp][S::kRowTiles][4], uint32_t& nan) {
+        constexpr int kTurnLoads = 4, kLoads = S::kTilesPerWarp * S::kKeyLoads;
+        constexpr int kTurnTiles =
+            S::kKeyLoads < kTurnLoads ? kTurnLoads / S::kKeyLoads : 1;  // that a turn is done with
+        const int32_t live = live_keys(unit, leaf);
+        clear_sums();
+#pragma unroll S::kTurnsAtOnce
+        for (uint32_t first = 0; first < kLoads; first += kTurnLoads) {
+            float done[kTurnTiles][S::kRowTiles][4];
 #pragma unroll
-        for (int first = 0; first < S::kKeyLoads; first += kBatch) {
-            uint4 stored[kBatch];
-#pragma unroll
-            for (int j = 0; j < kBatch; ++j) {
-                const bool is_live = (S::kMasksTail ? static_cast<int32_t>(key) : 0) < live;
-                stored[j] = load_16_bytes(source + 32 * (first + j), is_live, wide_);
+            for (int group = 0; group < kTurnLoads; group += 2) {
+                add_products(&shared_.q[0][first % S::kKeyLoads * (S::kStepsPerLoad / 2)], group % S::kKeyLoads,
+                             stored[group], stored[group + 1], nan);
+                if ((group + 2) % S::kKeyLoads == 0) {
+                    const int tile = group / S::kKeyLoads;
+                    finish_scores(live, warp_ * S::kTilesPerWarp + first / S::kKeyLoads + tile, done[tile]);
+                    clear_sums();
+                }
             }
+            if constexpr (S::kKeyLoads > kTurnLoads) {
+                if ((first + kTurnLoads) % S::kKeyLoads == 0) {
+                    finish_scores(live, warp_ * S::kTilesPerWarp + first / S::kKeyLoads, done[0]);
+                    clear_sums();
+                }
+            }
+            if ((first + kTurnLoads) % S::kKeyLoads == 0 || S::kKeyLoads <= kTurnLoads) {
+                // The newest go to the end, so that all are in order after the last turn.
 #pragma unroll
-            for (int group = 0; group < kBatch; group += kFreshLoads) {
-                // The tensor core truncates every sum; a short chain from zero, added in FP32, keeps that small.
-                float fresh[S::kRowTiles][8] = {};
+                for (int i = 0; i < S::kTilesPerWarp; ++i) {
 #pragma unroll
-                for (int j = group; j < group + kFreshLoads; ++j) {
-                    const uint32_t words[4] = {stored[j].x, stored[j].y, stored[j].z, stored[j].w};
+                    for (int r = 0; r < S::kRowTiles; ++r) {
 #pragma unroll
-                    for (int pair = 0; pair < S::kStepsPerLoad / 2; ++pair) {
-                        const int step = 2 * pair * S::kWordsPerStep;
-                        const HalfFragment b0 = S::Operand::operand(words + step);
-                        const HalfFragment b1 = S::Operand::operand(words + step + S::kWordsPerStep);
-#pragma unroll
-                        for (int r = 0; r < S::kRowTiles; ++r) {
-                            const int query_pair = (first + j) * (S::kStepsPerLoad / 2) + pair;
-                            const uint4 a = shared_.q[r][query_pair][lane_.operand_row][half];
-                            mma_row_col(fresh[r], {a.x, a.y}, b0);
-                            mma_row_col(fresh[r], {a.z, a.w}, b1);
+                        for (int j = 0; j < 4; ++j) {
+                            const int next = i + kTurnTiles;
+                            scores[i][r][j] =
+                                next < S::kTilesPerWarp ? scores[next][r][j] : done[next - S::kTilesPerWarp][r][j];
                         }
                     }
-                    if constexpr (S::Operand::kLosesNan) {
-#pragma unroll
-                        for (int w = 0; w < 4; ++w) nan |= S::Operand::nan_bits(words[w]);
-                    }
                 }
+            }
+            if (first + kTurnLoads < kLoads) {
+                if constexpr (S::kKeyBatch > kTurnLoads) {
 #pragma unroll
-                for (int r = 0; r < S::kRowTiles; ++r) {
-#pragma unroll
-                    for (int i = 0; i < 8; ++i) sums[r][i] += fresh[r][i];
+                    for (int i = 0; i < kTurnLoads; ++i) stored[i] = stored[kTurnLoads + i];
+                } else {
+                    load_keys(unit, leaf, first + kTurnLoads, stored);
                 }
             }
         }
-        // Each lane keeps four of its eight elements and gets the other half of their products.
+    }
+
+    // Products of two loads, numbers `load` and `load` + 1 from the one that `query` is for.
+    __device__ __forceinline__ void add_products(const uint4 (*query)[8][2], int load, const uint4& stored0,
+                                                 const uint4& stored1, uint32_t& nan) {
+        const uint32_t half = lane_.quad_pair & 1;
+        // The tensor core truncates every sum; a short chain from zero, added in FP32, keeps that small.
+        float fresh[S::kRowTiles][8] = {};
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const uint4& q = i == 0 ? stored0 : stored1;
+            const uint32_t words[4] = {q.x, q.y, q.z, q.w};
+#pragma unroll
+            for (int pair = 0; pair < S::kStepsPerLoad / 2; ++pair) {
+                const int step = 2 * pair * S::kWordsPerStep;
+                const HalfFragment b0 = S::Operand::operand(words + step);
+                const HalfFragment b1 = S::Operand::operand(words + step + S::kWordsPerStep);
+#pragma unroll
+                for (int r = 0; r < S::kRowTiles; ++r) {
+                    const int query_pair = r * (S::kHeadDim / 16) + (load + i) * (S::kStepsPerLoad / 2) + pair;
+                    const uint4 a = query[query_pair][lane_.operand_row][half];
+                    mma_row_col(fresh[r], {a.x, a.y}, b0);
+                    mma_row_col(fresh[r], {a.z, a.w}, b1);
+                }
+            }
+            if constexpr (S::Operand::kLosesNan) {
+#pragma unroll
+                for (int w = 0; w < 4; ++w) nan |= S::Operand::nan_bits(words[w]);
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < S::kRowTiles; ++r) {
+#pragma unroll
+            for (int i = 0; i < 8; ++i) sums_[r][i] += fresh[r][i];
+        }
+    }
+
+    __device__ __forceinline__ void clear_sums() {
+#pragma unroll
+        for (int r = 0; r < S::kRowTiles; ++r) {
+#pragma unroll
+            for (int i = 0; i < 8; ++i) sums_[r][i] = 0.0f;
+        }
+    }
+
+    // Each lane keeps four of its eight elements and gets the other half of their products. `live` keys of the leaf.
+    __device__ __forceinline__ void finish_scores(int32_t live, uint32_t tile, float (&scores)[S::kRowTiles][4]) {
+        live -= static_cast<int32_t>(tile * kTileTokens);
+        const uint32_t half = lane_.quad_pair & 1;
         const int32_t column = static_cast<int32_t>(4 * lane_.quad_pair + (lane_.index & 2));
 #pragma unroll
         for (int r = 0; r < S::kRowTiles; ++r) {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                const float given = half ? sums[r][i] : sums[r][i + 4];
-                const float kept = half ? sums[r][i + 4] : sums[r][i];
+                const float given = half ? sums_[r][i] : sums_[r][i + 4];
+                const float kept = half ? sums_[r][i + 4] : sums_[r][i];
                 const float score = (kept + __shfl_xor_sync(kAll, given, 4)) * score_scale_;
                 const int32_t position = S::kMasksTail ? column + (i & 1) : 0;
                 scores[r][i] = position < live ? score : __int_as_float(0xff800000);
@@ -320,58 +417,39 @@ class Xqa {
         }
     }
 
-    // Numerators of the leaf over the warp's 32 dimensions.
-    __device__ __forceinline__ void add_values(const Unit& unit, uint32_t first_token,
-                                               const uint8_t* const* value_tiles, XqaState<S>& state, uint32_t& nan) {
-        float sums[S::kRowTiles][4][8] = {};  // [row tile][tile of 8 dimensions]
+    __device__ __forceinline__ void load_values(const Unit& unit, uint32_t leaf, uint32_t first,
+                                                uint4 (&stored)[S::kValueTiles * S::kValueLoads]) {
+        const uint8_t* const* tiles = shared_.value_tiles[leaf % kTileSets];
+        const int32_t live = live_keys(unit, leaf);
         const uint32_t key = 4 * lane_.quad_pair + lane_.quad;
-        const uint32_t bytes = (32 * warp_) * S::Operand::kElementBytes + 16 * lane_.upper;
-        constexpr int kBatchTiles = 8 / S::kValueLoads;
+        const auto offset = key * p_.kv.v.token_bytes + 32 * warp_ * S::Operand::kElementBytes + 16 * lane_.upper;
+        load_16_bytes_each(
+            stored, is_whole(live), wide_,
+            [&](int i) { return tiles[first + i / S::kValueLoads] + offset + 32 * (i % S::kValueLoads); },
+            [&](int i) {
+                const uint32_t tile = first + i / S::kValueLoads;
+                return static_cast<int32_t>(tile * kTileTokens + (S::kMasksTail ? key : 0)) < live;
+            });
+    }
+
+    // Numerators of the leaf over the warp's 32 dimensions. The first loads are there.
+    __device__ __forceinline__ void add_values(const Unit& unit, uint32_t leaf,
+                                               uint4 (&stored)[S::kValueTiles * S::kValueLoads], XqaState<S>& state,
+                                               uint32_t& nan) {
+        float sums[S::kRowTiles][4][8] = {};  // [row tile][tile of 8 dimensions]
+        constexpr int kTurnTiles = 4, kTurnLoads = kTurnTiles * S::kValueLoads;
+#pragma unroll S::kTurnsAtOnce
+        for (uint32_t first = 0; first < S::kLeafTiles; first += kTurnTiles) {
 #pragma unroll
-        for (int first = 0; first < S::kLeafTiles; first += kBatchTiles) {
-            uint4 stored[kBatchTiles][S::kValueLoads];
-#pragma unroll
-            for (int h = 0; h < kBatchTiles; ++h) {
-                const uint32_t token = first_token + (first + h) * kTileTokens + (S::kMasksTail ? key : 0);
-                const bool live = token < static_cast<uint32_t>(unit.length);
-                const uint8_t* source = value_tiles[first + h] + key * p_.kv.v.token_bytes + bytes;
-#pragma unroll
-                for (int i = 0; i < S::kValueLoads; ++i) {
-                    stored[h][i] = load_16_bytes(source + 32 * i, live, wide_);
-                }
+            for (int pair = 0; pair < kTurnTiles / 2; ++pair) {
+                add_pair(first / 2 + pair, stored + 2 * pair * S::kValueLoads, sums, nan);
             }
+            if (first + kTurnTiles < S::kLeafTiles) {
+                if constexpr (S::kValueTiles > kTurnTiles) {
 #pragma unroll
-            for (int pair = 0; pair < kBatchTiles / 2; ++pair) {
-                HalfFragment values[2][4];
-#pragma unroll
-                for (int h = 0; h < 2; ++h) {
-                    uint32_t words[4 * S::kValueLoads];
-#pragma unroll
-                    for (int i = 0; i < S::kValueLoads; ++i) {
-                        const uint4 q = stored[2 * pair + h][i];
-                        words[4 * i] = q.x;
-                        words[4 * i + 1] = q.y;
-                        words[4 * i + 2] = q.z;
-                        words[4 * i + 3] = q.w;
-                    }
-#pragma unroll
-                    for (int n = 0; n < 4; ++n) values[h][n] = S::Operand::operand(words + n * S::kWordsPerStep);
-                    if constexpr (S::Operand::kLosesNan) {
-#pragma unroll
-                        for (int w = 0; w < 4; ++w) nan |= S::Operand::nan_bits(words[w]);
-                    }
-                }
-#pragma unroll
-                for (int r = 0; r < S::kRowTiles; ++r) {
-                    const uint4 high = shared_.high[r][first / 2 + pair][lane_.operand_row][lane_.quad_pair];
-                    const uint4 residual = shared_.residual[r][first / 2 + pair][lane_.operand_row][lane_.quad_pair];
-#pragma unroll
-                    for (int n = 0; n < 4; ++n) {
-                        mma_row_row(sums[r][n], {high.x, high.y}, values[0][n]);
-                        mma_row_row(sums[r][n], {residual.x, residual.y}, values[0][n]);
-                        mma_row_row(sums[r][n], {high.z, high.w}, values[1][n]);
-                        mma_row_row(sums[r][n], {residual.z, residual.w}, values[1][n]);
-                    }
+                    for (int i = 0; i < kTurnLoads; ++i) stored[i] = stored[kTurnLoads + i];
+                } else {
+                    load_values(unit, leaf, first + kTurnTiles, stored);
                 }
             }
         }
@@ -389,6 +467,42 @@ class Xqa {
                     two[n] = kept + __shfl_xor_sync(kAll, given, 8);
                 }
                 state.values[r][i] = (odd ? two[1] : two[0]) + __shfl_xor_sync(kAll, odd ? two[0] : two[1], 4);
+            }
+        }
+    }
+
+    // Two tiles of keys.
+    __device__ __forceinline__ void add_pair(uint32_t pair, const uint4* stored, float (&sums)[S::kRowTiles][4][8],
+                                             uint32_t& nan) {
+        HalfFragment values[2][4];
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            uint32_t words[4 * S::kValueLoads];
+#pragma unroll
+            for (int i = 0; i < S::kValueLoads; ++i) {
+                const uint4 q = stored[h * S::kValueLoads + i];
+                words[4 * i] = q.x;
+                words[4 * i + 1] = q.y;
+                words[4 * i + 2] = q.z;
+                words[4 * i + 3] = q.w;
+            }
+#pragma unroll
+            for (int n = 0; n < 4; ++n) values[h][n] = S::Operand::operand(words + n * S::kWordsPerStep);
+            if constexpr (S::Operand::kLosesNan) {
+#pragma unroll
+                for (int w = 0; w < 4; ++w) nan |= S::Operand::nan_bits(words[w]);
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < S::kRowTiles; ++r) {
+            const uint4 high = shared_.high[r][pair][lane_.operand_row][lane_.quad_pair];
+            const uint4 residual = shared_.residual[r][pair][lane_.operand_row][lane_.quad_pair];
+#pragma unroll
+            for (int n = 0; n < 4; ++n) {
+                mma_row_row(sums[r][n], {high.x, high.y}, values[0][n]);
+                mma_row_row(sums[r][n], {residual.x, residual.y}, values[0][n]);
+                mma_row_row(sums[r][n], {high.z, high.w}, values[1][n]);
+                mma_row_row(sums[r][n], {residual.z, residual.w}, values[1][n]);
             }
         }
     }
@@ -437,12 +551,17 @@ class Xqa {
 #pragma unroll
             for (int second = 0; second < 2; ++second) {
                 const int32_t member = static_cast<int32_t>(8 * r + row_of(second));
+                // Four neighbouring dimensions to a lane, so that a store fills whole sectors: lanes index and index ^
+                // 2 have two each of columns 0 to 3 and of 4 to 7.
+                const bool upper_columns = (lane_.index & 2) != 0;
+                const float* v = &state.values[r][2 * second];
+                const float other0 = __shfl_xor_sync(kAll, upper_columns ? v[0] : v[4], 2);
+                const float other1 = __shfl_xor_sync(kAll, upper_columns ? v[1] : v[5], 2);
                 if (member >= p_.group) continue;
-#pragma unroll
-                for (int i = 2 * second; i < 8; i += 4) {
-                    const float2 two = make_float2(state.values[r][i], state.values[r][i + 1]);
-                    *reinterpret_cast<float2*>(slot + member * S::kHeadDim + dimension_of(i)) = two;
-                }
+                const float4 four =
+                    upper_columns ? make_float4(other0, other1, v[4], v[5]) : make_float4(v[0], v[1], other0, other1);
+                const uint32_t dimension = upper_columns ? dimension_of(4) - 2 : dimension_of(0);
+                *reinterpret_cast<float4*>(slot + member * S::kHeadDim + dimension) = four;
                 if (warp_ == 0 && (lane_.index & 14) == 0) {
                     const SoftmaxDenominator d = state.denominators[r][second];
                     denominators_of(p_, slot, S::kHeadDim)[member] = make_float2(d.maximum, d.sum);
@@ -484,6 +603,7 @@ class Xqa {
     const uint32_t warp_;
     const bool wide_;  // loads of 16 bytes; else of 8
     float score_scale_;
+    float sums_[S::kRowTiles][8];  // of products of the tile whose scores are being made
 };
 
 template <typename Format, int kHeadDim, int kRowTiles, bool kMasksTail = true>
