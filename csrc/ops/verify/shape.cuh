@@ -1,0 +1,86 @@
+// Sizes, shared memory and lane maps of the verify kernels: what scores, weights and values agree on.
+#pragma once
+
+#include "device/paged_kv.cuh"
+#include "ops/verify/numerics.cuh"
+#include "ops/verify/params.h"
+
+namespace sm70::verify {
+
+// Bytes of a format that tensor cores must not see in V, since a row that does not have the key would get 0 x them; and
+// that make the result of the rows that have the key NaN.
+template <typename Format>
+struct SpecialBytes;
+
+template <>
+struct SpecialBytes<E4M3> {
+    // Bits 7, 15, 23, 31 of bytes that are NaN. As operands they are +-480 x 2^-8: finite.
+    __device__ __forceinline__ static uint32_t find(uint32_t word) { return OperandFormat<E4M3>::nan_bits(word); }
+    __device__ __forceinline__ static void make_finite(uint32_t&, uint32_t) {}
+};
+
+template <>
+struct SpecialBytes<E5M2> {
+    // NaN and infinity: magnitudes from 0x7c carry into the sign.
+    __device__ __forceinline__ static uint32_t find(uint32_t word) {
+        return ((word & 0x7f7f7f7fu) + 0x04040404u) & 0x80808080u;
+    }
+    __device__ __forceinline__ static void make_finite(uint32_t& word, uint32_t found) {
+        word &= ~((found >> 7) * 0xffu);
+    }
+};
+
+template <typename Format_, int kHeadDim_, int kRowTiles_, typename Numerics_>
+struct VerifyShape {
+    using Format = Format_;
+    using Operand = OperandFormat<Format>;
+    using Special = SpecialBytes<Format>;
+    using Numerics = Numerics_;
+    static constexpr int kHeadDim = kHeadDim_;
+    static constexpr int kRowTiles = kRowTiles_;  // tiles of 8 rows: 2, 4 or 6
+    static constexpr int kRows = 8 * kRowTiles;
+    static constexpr int kWarps = kHeadDim / 32;
+    static constexpr int kThreads = 32 * kWarps;
+    static constexpr int kLeafTiles = kLeafTokens / kTileTokens;
+    static constexpr int kTilesPerWarp = kLeafTiles / kWarps;  // of the scores
+    static constexpr int kKeyLoads = kHeadDim / 64;            // of 16 bytes, a key and lane
+    static constexpr int kStagedKeys = 8;                      // 16-byte loads of K, a leaf and thread
+    static constexpr int kSteps = kLeafTokens / 4;             // k-steps of the values
+    static constexpr int kGroupSteps = 8;                      // of 32 keys: what fresh accumulators take
+    static constexpr int kRowPairs = kRowTiles / 2;            // of row tiles: what one instruction of the values takes
+    static_assert(2 * kTilesPerWarp * kKeyLoads == kStagedKeys && kRowTiles % 2 == 0);
+};
+
+template <typename S>
+struct VerifyShared {
+    // Q as A fragments: [row tile][eight dimensions of a load][lane] x two k-steps.
+    uint4 q[S::kRowTiles][S::kHeadDim / 32][32];
+    // Weights as A fragments: of a row and four keys the high halves, then the residual ones. The padding sends the
+    // k-steps that a store goes to into different banks.
+    struct Step {
+        uint4 rows[S::kRows];
+        uint4 padding[2];
+    } weights[S::kSteps];
+    uint4 keys[S::kStagedKeys][S::kThreads];  // K of the next leaf, by the thread that will use it
+    float sums[2 * S::kRowTiles][S::kThreads];  // of the weights of a thread's keys, by its rows
+    float maxima[S::kWarps][S::kRows];
+    int32_t lengths[S::kRows];  // 0: not a row of this pass
+    const uint8_t* key_tiles[2][S::kLeafTiles];  // by the parity of the leaf
+    const uint8_t* value_tiles[2][S::kLeafTiles];
+    int32_t first_special;  // key with a byte that makes results NaN
+    int32_t padding[3];
+};
+
+// A number a row, kept once in each warp: row r by lane r mod 32.
+template <int kRows>
+struct PerRow {
+    static constexpr int kOwned = (kRows + 31) / 32;
+    float owned[kOwned];
+
+    // All lanes call it for the same 32 rows, each for one of them.
+    __device__ __forceinline__ float of(uint32_t first, uint32_t in_tile) const {
+        return __shfl_sync(0xffffffffu, owned[first / 32], static_cast<int>((first + in_tile) & 31));
+    }
+};
+
+}  // namespace sm70::verify

@@ -1,0 +1,582 @@
+// verify on tensor cores: up to 48 rows, query heads of several query rows of one request, share one pass over K and V.
+//
+// A block has D / 32 warps, 8 at D 256, one block an SM there. It reduces units (units.cuh) leaf by leaf: 128 keys, of
+// which each warp takes a share for the scores of all rows, and all of them for its own 32 dimensions of the values.
+//
+//   scores   m8n8k4, the four quad-pairs hold a quarter of the dimensions each. Lane (n = operand_row, qp = quad_pair)
+//            holds K[key n][64 j + 16 qp .. + 15] of two tiles of 8 keys as halves, 64 registers, converted once; Q comes
+//            from shared memory, each fragment used for both tiles. A K16 product is one load's 16 dimensions. Sums as
+//            numerics.cuh says; 12 exchanges a row tile add the quad-pairs and leave each lane two rows x two keys.
+//   weights  P = 2^(S - running maximum), as a high half and a residual half x 2^11, to shared memory in the order in
+//            which lanes take them as A fragments: both in one load of 16 bytes. P is exact to 2^-23 of itself, down to
+//            2^-24 to 2^-35 of the largest.
+//   values   quad-pairs arranged 2 x 2: 16 rows x 16 dimensions an instruction, 48 x 32 a warp. V comes straight from
+//            global memory, 8 bytes a lane and k-step, each in flight for 32 keys. High and residual products have fresh
+//            accumulators for every 32 keys; residual x 2^-11 + high, then state x decay
+//            (the leaf's first time, else 1) + that: one FMA each.
+//   K        of the next leaf is loaded during the values, two loads for every 32 keys, and waits in shared memory.
+//
+// Shared memory at 48 rows, D 256: Q 24 KB, weights 25 KB, K 32 KB, sums 12 KB, maxima and the rest 2 KB: 95 of 96 KB.
+// Registers: 48 of the state, 96 of fresh accumulators, 16 of V in flight, 12 to 24 of weights: 255, nothing spilled.
+//
+// Bound at 48 rows, D 256, E4M3, a leaf of 128 keys and sub-core: tensor 9216 cycles (scores 3072, values 6144); issue
+// about 8900 (HMMA 4608, FADD of the sums 768, conversions and NaN 1900, folds 770, weights 700); DRAM 8500 at 850 GB/s
+// and 1.38 GHz; the SM's port 5600. 256K keys are 25.6 leaves an SM: 0.171 ms by the tensor cores, 0.158 by DRAM.
+#pragma once
+
+#include "device/load.cuh"
+#include "device/registers.cuh"
+#include "device/softmax_output.cuh"
+#include "ops/verify/shape.cuh"
+#include "ops/verify/units.cuh"
+
+namespace sm70::verify {
+
+// 8 bytes that the kernel never writes; zeros where `live` is false.
+__device__ __forceinline__ uint2 load_8_bytes(const void* address, bool live) {
+    uint2 words = make_uint2(0, 0);
+    asm("{\n\t"
+        ".reg .pred live;\n\t"
+        "setp.ne.u32 live, %3, 0;\n\t"
+        "@live ld.global.nc.v2.u32 {%0, %1}, [%2];\n\t"
+        "}"
+        : "+r"(words.x), "+r"(words.y)
+        : "l"(address), "r"(static_cast<uint32_t>(live)));
+    return words;
+}
+
+template <typename S>
+class Verify {
+ public:
+    __device__ __forceinline__ Verify(const VerifyParams& p, VerifyShared<S>& shared)
+        : p_(p), shared_(shared), warp_(threadIdx.x / 32), wide_(p.kv.alignment == 16) {
+        score_scale_ =
+            p.softmax_scale_log2 * resolve_scale(p.kv.k_scale, p.kv.k_device_scale) * S::Operand::kInverseScale;
+    }
+
+    __device__ __forceinline__ void run() {
+        UnitCursor<S::kRows, most_chunks(S::kHeadDim)> cursor;
+        Unit unit;
+        for (int32_t number = static_cast<int32_t>(blockIdx.x); cursor.seek(p_, number, unit);
+             number += static_cast<int32_t>(gridDim.x)) {
+            reduce_unit(unit);
+        }
+    }
+
+ private:
+    // Numerators: [pair of row tiles][half of 16 dimensions][accumulator element].
+    using Accumulators = float[S::kRowPairs][2][8];
+
+    // The lane's two rows in a row tile of scores, and in one of values: accumulator_row + 2 * second.
+    __device__ __forceinline__ uint32_t row_of(int second) const { return lane_.accumulator_row + 2 * second; }
+    // Of a pair of row tiles, the one that the lane's quad-pair takes; its half of the warp's 32 dimensions.
+    __device__ __forceinline__ uint32_t tile_of_pair() const { return lane_.quad_pair >> 1; }
+    __device__ __forceinline__ uint32_t half_of_dimensions() const { return lane_.quad_pair & 1; }
+
+    // A row of the block: query row and head of its group.
+    struct Row {
+        int32_t query_row, member;
+    };
+    __device__ __forceinline__ Row row_at(const Unit& unit, uint32_t row) const {
+        const int32_t index = unit.row_group * S::kRows + static_cast<int32_t>(row);
+        const int32_t query_row = index / p_.group;
+        return {query_row, index - query_row * p_.group};
+    }
+
+    __device__ __forceinline__ void reduce_unit(const Unit& unit) {
+        const uint32_t first = static_cast<uint32_t>(unit.chunk) * unit.pass.leaves;
+        const uint32_t last = min(first + unit.pass.leaves, static_cast<uint32_t>(leaves_of(unit.pass.longest)));
+        __syncthreads();  // the last unit is done with shared memory
+        load_query(unit);
+        if (threadIdx.x < S::kRows) shared_.lengths[threadIdx.x] = length_in_pass(unit, threadIdx.x);
+        if (threadIdx.x == 0) shared_.first_special = kNoKey;
+#pragma unroll
+        for (int i = 0; i < 2 * S::kRowTiles; ++i) shared_.sums[i][threadIdx.x] = 0.0f;
+        if (threadIdx.x < S::kLeafTiles) {
+            place_tile(unit, first, find_tile(unit, first));
+        }
+        __syncthreads();
+
+        const uint32_t longest = static_cast<uint32_t>(unit.pass.longest);
+        uint2 values[S::kGroupSteps];
+        load_values(values, first, 0, longest);
+#pragma unroll
+        for (int quarter = 0; quarter < 4; ++quarter) {
+            uint4 keys[2];
+            load_keys(keys, first, quarter, longest);
+            stage_keys(keys, quarter);
+        }
+        PerRow<S::kRows> maximum;
+#pragma unroll
+        for (float& owned : maximum.owned) owned = __int_as_float(0xff800000);
+        Accumulators state = {};
+        uint32_t first_special = kNoKey;
+        const uint32_t shortest = shortest_row();
+
+        for (uint32_t leaf = first; leaf < last; ++leaf) {
+            const bool more = leaf + 1 < last;
+            TilePlace next{};
+            if (more && threadIdx.x < S::kLeafTiles) next = find_tile(unit, leaf + 1);
+
+            float scores[S::kTilesPerWarp][S::kRowTiles][4];
+#pragma unroll
+            for (int tile = 0; tile < S::kTilesPerWarp; ++tile) {
+                score_tile(leaf, tile, scores[tile], first_special);
+            }
+            if ((leaf + 1) * kLeafTokens > shortest) mask(leaf, scores);
+            store_maxima(scores);
+            __syncthreads();
+            if (more && threadIdx.x < S::kLeafTiles) place_tile(unit, leaf + 1, next);
+            const PerRow<S::kRows> decay = advance(maximum);
+            store_weights(scores, maximum, decay);
+            __syncthreads();
+            add_values(leaf, more, longest, decay, values, state, first_special);
+        }
+        finish(unit, first * kLeafTokens, maximum, state, first_special);
+    }
+
+    __device__ __forceinline__ int32_t length_in_pass(const Unit& unit, uint32_t row) const {
+        const Row at = row_at(unit, row);
+        if (at.query_row >= p_.q_rows) return 0;
+        const int32_t length = row_length(p_, unit.request, at.query_row);
+        return leaves_of_chunk(length, most_chunks(S::kHeadDim)) == unit.pass.leaves ? length : 0;
+    }
+
+    // Of the rows of the pass: up to there no mask is needed.
+    __device__ __forceinline__ uint32_t shortest_row() const {
+        uint32_t shortest = 0xffffffffu;
+        for (uint32_t row = lane_.index; row < S::kRows; row += 32) {
+            const uint32_t length = static_cast<uint32_t>(shared_.lengths[row]);
+            if (length > 0) shortest = min(shortest, length);
+        }
+#pragma unroll
+        for (int distance = 1; distance < 32; distance *= 2) {
+            shortest = min(shortest, __shfl_xor_sync(kAll, shortest, distance));
+        }
+        return shortest;
+    }
+
+    // Rows past the last are zeros.
+    __device__ __forceinline__ void load_query(const Unit& unit) {
+        constexpr uint32_t kItems = S::kRowTiles * S::kHeadDim;
+        for (uint32_t item = forgotten(threadIdx.x); item < kItems; item += S::kThreads) {
+            // The order of VerifyShared::q; a lane's eight dimensions of a load are neighbours.
+            const uint32_t lane = item % 32, eight = item / 32 % (S::kHeadDim / 32), tile = item / S::kHeadDim;
+            const uint32_t row = 8 * tile + (lane & 3) + 4 * (lane >> 4), quad_pair = lane >> 2 & 3;
+            const uint32_t dimension = 64 * (eight / 2) + 16 * quad_pair + 8 * (eight % 2);
+            const Row at = row_at(unit, row);
+            uint4 halves = make_uint4(0, 0, 0, 0);
+            if (at.query_row < p_.q_rows) {
+                const uint16_t* q = p_.q + unit.request * p_.q_request_stride + at.query_row * p_.q_row_stride +
+                                    (static_cast<int64_t>(unit.head) * p_.group + at.member) * p_.q_head_stride +
+                                    dimension;
+                if (p_.q_aligned) {
+                    halves = __ldg(reinterpret_cast<const uint4*>(q));
+                } else {
+                    uint32_t words[4];
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) words[i] = q[2 * i] | static_cast<uint32_t>(q[2 * i + 1]) << 16;
+                    halves = make_uint4(words[0], words[1], words[2], words[3]);
+                }
+            }
+            shared_.q[tile][eight][lane] = halves;
+        }
+    }
+
+    // Thread t finds tile t of a leaf, and places its addresses for all.
+    __device__ __forceinline__ TilePlace find_tile(const Unit& unit, uint32_t leaf) const {
+        const uint32_t tile = leaf * S::kLeafTiles + threadIdx.x;
+        if (tile * kTileTokens >= static_cast<uint32_t>(unit.pass.longest)) return {0, 0};
+        return tile_place(p_.kv, unit.request, tile);
+    }
+    __device__ __forceinline__ void place_tile(const Unit& unit, uint32_t leaf, TilePlace place) {
+        shared_.key_tiles[leaf & 1][threadIdx.x] = tile_address(p_.kv.k, place, unit.head);
+        shared_.value_tiles[leaf & 1][threadIdx.x] = tile_address(p_.kv.v, place, unit.head);
+    }
+
+    // The quarter's two of a thread's loads of a leaf: load l is keys 8 t + n of tile u, dimensions 64 j + 16 qp, with
+    // l = (2 u + t) kKeyLoads + j.
+    __device__ __forceinline__ void load_keys(uint4 (&keys)[2], uint32_t leaf, int quarter, uint32_t longest) const {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const uint32_t load = 2 * quarter + i, j = load % S::kKeyLoads, eight = load / S::kKeyLoads;
+            const uint32_t tile = warp_ * S::kTilesPerWarp + eight / 2;
+            const uint32_t in_tile = 8 * (eight % 2) + lane_.operand_row;
+            const bool live = leaf * kLeafTokens + tile * kTileTokens + in_tile < longest;
+            const uint8_t* source = shared_.key_tiles[leaf & 1][tile] + in_tile * p_.kv.k.token_bytes + 64 * j;
+            keys[i] = load_16_bytes(source + 16 * lane_.quad_pair, live, wide_);
+        }
+    }
+    __device__ __forceinline__ void stage_keys(const uint4 (&keys)[2], int quarter) {
+        shared_.keys[2 * quarter][threadIdx.x] = keys[0];
+        shared_.keys[2 * quarter + 1][threadIdx.x] = keys[1];
+    }
+
+    // V of 32 keys: k-step s is keys 4 s + quad; the lane's 8 bytes are four dimensions for each of two instructions.
+    __device__ __forceinline__ const uint8_t* value_source(uint32_t leaf, uint32_t group, uint32_t tile) const {
+        return shared_.value_tiles[leaf & 1][2 * group + tile] + lane_.quad * p_.kv.v.token_bytes + 32 * warp_ +
+               16 * half_of_dimensions() + 8 * lane_.upper;
+    }
+    __device__ __forceinline__ void load_values(uint2 (&values)[S::kGroupSteps], uint32_t leaf, uint32_t group,
+                                                uint32_t longest) const {
+        const uint32_t first = leaf * kLeafTokens + 32 * group + lane_.quad;
+#pragma unroll
+        for (int step = 0; step < S::kGroupSteps; ++step) {
+            const uint8_t* source = value_source(leaf, group, step / 4) + 4 * (step % 4) * p_.kv.v.token_bytes;
+            values[step] = load_8_bytes(source, first + 4 * step < longest);
+        }
+    }
+
+    // Scores of all rows and 16 keys, unmasked and unscaled, from what is staged.
+    __device__ __forceinline__ void score_tile(uint32_t leaf, int tile, float (&scores)[S::kRowTiles][4],
+                                               uint32_t& first_special) {
+        constexpr Compensation kCompensation = S::Numerics::kCompensation;
+        HalfFragment keys[2][S::kKeyLoads][4];
+        uint32_t special[2] = {0, 0};
+#pragma unroll
+        for (int t = 0; t < 2; ++t) {
+#pragma unroll
+            for (int j = 0; j < S::kKeyLoads; ++j) {
+                const uint4 stored = shared_.keys[(2 * tile + t) * S::kKeyLoads + j][threadIdx.x];
+                const uint32_t words[4] = {stored.x, stored.y, stored.z, stored.w};
+#pragma unroll
+                for (int w = 0; w < 4; ++w) {
+                    special[t] |= S::Special::find(words[w]);
+                    keys[t][j][w] = S::Operand::operand(words + w);
+                }
+            }
+        }
+        if ((special[0] | special[1]) != 0) {
+            const uint32_t first = leaf * kLeafTokens + (warp_ * S::kTilesPerWarp + tile) * kTileTokens;
+            first_special = min(first_special, first + lane_.operand_row + (special[0] != 0 ? 0 : 8));
+        }
+        const bool odd = (lane_.quad_pair & 1) != 0, upper_pair = (lane_.quad_pair & 2) != 0;
+#pragma unroll
+        for (int r = 0; r < S::kRowTiles; ++r) {
+            ScoreSums<kCompensation> sums[2];
+#pragma unroll
+            for (int j = 0; j < S::kKeyLoads; ++j) {
+                const uint4 a = shared_.q[r][2 * j][lane_.index], b = shared_.q[r][2 * j + 1][lane_.index];
+#pragma unroll
+                for (int t = 0; t < 2; ++t) {
+                    const auto product = [&](float(&accumulator)[8]) {
+                        mma_row_col(accumulator, {a.x, a.y}, keys[t][j][0]);
+                        mma_row_col(accumulator, {a.z, a.w}, keys[t][j][1]);
+                        mma_row_col(accumulator, {b.x, b.y}, keys[t][j][2]);
+                        mma_row_col(accumulator, {b.z, b.w}, keys[t][j][3]);
+                    };
+                    if (j == 0) {
+                        sums[t].start(product);
+                    } else {
+                        sums[t].add(product);
+                    }
+                }
+            }
+            // Quad-pairs 2 i and 2 i + 1 exchange tiles, then pairs halves of the columns.
+            float half[8], half_excess[8];
+#pragma unroll
+            for (int i = 0; i < 8; ++i) {
+                half[i] = odd ? sums[1].values[i] : sums[0].values[i];
+                const float given = odd ? sums[0].values[i] : sums[1].values[i];
+                half_excess[i] = odd ? sums[1].excess[i] : sums[0].excess[i];
+                const float given_excess = odd ? sums[0].excess[i] : sums[1].excess[i];
+                join<kCompensation>(half[i], half_excess[i], exchange(given, 4), exchange_excess(given_excess, 4));
+            }
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                float kept = upper_pair ? half[i + 4] : half[i];
+                const float given = upper_pair ? half[i] : half[i + 4];
+                float kept_excess = upper_pair ? half_excess[i + 4] : half_excess[i];
+                const float given_excess = upper_pair ? half_excess[i] : half_excess[i + 4];
+                join<kCompensation>(kept, kept_excess, exchange(given, 8), exchange_excess(given_excess, 8));
+                if constexpr (kCompensation == Compensation::kKahan) kept = __fsub_rn(kept, kept_excess);
+                scores[r][i] = __fmul_rn(kept, score_scale_);
+            }
+        }
+    }
+
+    __device__ __forceinline__ static float exchange(float value, int distance) {
+        return __shfl_xor_sync(kAll, value, distance);
+    }
+    __device__ __forceinline__ static float exchange_excess(float value, int distance) {
+        if constexpr (S::Numerics::kCompensation == Compensation::kKahan) return exchange(value, distance);
+        return value;
+    }
+
+    // Key of a lane's scores [0] and [2] in the warp's tile of 16; [1] and [3] are of the next key.
+    __device__ __forceinline__ uint32_t key_of_scores() const {
+        return 8 * (lane_.quad_pair & 1) + 4 * (lane_.quad_pair >> 1) + (lane_.index & 2);
+    }
+
+    // Minus infinity past each row's length.
+    __device__ __forceinline__ void mask(uint32_t leaf, float (&scores)[S::kTilesPerWarp][S::kRowTiles][4]) const {
+#pragma unroll
+        for (int r = 0; r < S::kRowTiles; ++r) {
+#pragma unroll
+            for (int second = 0; second < 2; ++second) {
+                const int32_t length = shared_.lengths[8 * r + row_of(second)];
+#pragma unroll
+                for (int tile = 0; tile < S::kTilesPerWarp; ++tile) {
+                    const int32_t key =
+                        static_cast<int32_t>(leaf * kLeafTokens +
+                                             (warp_ * S::kTilesPerWarp + tile) * kTileTokens + key_of_scores());
+#pragma unroll
+                    for (int i = 0; i < 2; ++i) {
+                        if (key + i >= length) scores[tile][r][2 * second + i] = __int_as_float(0xff800000);
+                    }
+                }
+            }
+        }
+    }
+
+    // The warp's maxima of each row.
+    __device__ __forceinline__ void store_maxima(const float (&scores)[S::kTilesPerWarp][S::kRowTiles][4]) {
+#pragma unroll
+        for (int r = 0; r < S::kRowTiles; ++r) {
+#pragma unroll
+            for (int second = 0; second < 2; ++second) {
+                float maximum = fmaxf(scores[0][r][2 * second], scores[0][r][2 * second + 1]);
+#pragma unroll
+                for (int tile = 1; tile < S::kTilesPerWarp; ++tile) {
+                    maximum = fmaxf(maximum, fmaxf(scores[tile][r][2 * second], scores[tile][r][2 * second + 1]));
+                }
+#pragma unroll
+                for (int distance = 2; distance < 16; distance *= 2) {
+                    maximum = fmaxf(maximum, __shfl_xor_sync(kAll, maximum, distance));
+                }
+                if ((lane_.index & 14) == 0) shared_.maxima[warp_][8 * r + row_of(second)] = maximum;
+            }
+        }
+    }
+
+    // The running maxima with this leaf, and what states of before count by it. A row without keys so far has none.
+    __device__ __forceinline__ PerRow<S::kRows> advance(PerRow<S::kRows>& maximum) const {
+        PerRow<S::kRows> decay;
+#pragma unroll
+        for (int i = 0; i < PerRow<S::kRows>::kOwned; ++i) {
+            const uint32_t row = min(32 * i + lane_.index, S::kRows - 1u);
+            float found = maximum.owned[i];
+#pragma unroll
+            for (int w = 0; w < S::kWarps; ++w) found = fmaxf(found, shared_.maxima[w][row]);
+            decay.owned[i] = exp2_approximate(maximum.owned[i] - reference(found));
+            maximum.owned[i] = found;
+        }
+        return decay;
+    }
+
+    // What scores are taken relative to: -inf - -inf would be NaN.
+    __device__ __forceinline__ static float reference(float maximum) {
+        return maximum == __int_as_float(0xff800000) ? 0.0f : maximum;
+    }
+
+    // P to shared memory, and its sums.
+    __device__ __forceinline__ void store_weights(const float (&scores)[S::kTilesPerWarp][S::kRowTiles][4],
+                                                  const PerRow<S::kRows>& maximum, const PerRow<S::kRows>& decay) {
+#pragma unroll
+        for (int r = 0; r < S::kRowTiles; ++r) {
+#pragma unroll
+            for (int second = 0; second < 2; ++second) {
+                const uint32_t row = 8 * r + row_of(second);
+                const float top = reference(maximum.of(8 * r, row_of(second)));
+                float sum = __fmul_rn(shared_.sums[2 * r + second][threadIdx.x], decay.of(8 * r, row_of(second)));
+#pragma unroll
+                for (int tile = 0; tile < S::kTilesPerWarp; ++tile) {
+                    const float p0 = exp2_approximate(__fsub_rn(scores[tile][r][2 * second], top));
+                    const float p1 = exp2_approximate(__fsub_rn(scores[tile][r][2 * second + 1], top));
+                    sum = __fadd_rn(sum, __fadd_rn(p0, p1));
+                    const __half2 high = __floats2half2_rn(p0, p1);
+                    const float r0 = __fmul_rn(__fsub_rn(p0, __low2float(high)), 2048.0f);
+                    const float r1 = __fmul_rn(__fsub_rn(p1, __high2float(high)), 2048.0f);
+                    const uint32_t key = (warp_ * S::kTilesPerWarp + tile) * kTileTokens + key_of_scores();
+                    auto* words = reinterpret_cast<__half2*>(&shared_.weights[key / 4].rows[row]);
+                    words[(lane_.index & 2) / 2] = high;
+                    words[2 + (lane_.index & 2) / 2] = __floats2half2_rn(r0, r1);
+                }
+                shared_.sums[2 * r + second][threadIdx.x] = sum;
+            }
+        }
+    }
+
+    // The leaf's values into the state. Meanwhile the next leaf's K and first values are on their way.
+    __device__ __forceinline__ void add_values(uint32_t leaf, bool more, uint32_t longest,
+                                               const PerRow<S::kRows>& decay, uint2 (&values)[S::kGroupSteps],
+                                               Accumulators& state, uint32_t& first_special) {
+        constexpr bool kCarried = S::Numerics::kValueSums == ValueSums::kCarried;
+        float factors[S::kRowPairs][2];  // of the state, before the leaf's first 32 keys
+#pragma unroll
+        for (int pair = 0; pair < S::kRowPairs; ++pair) {
+#pragma unroll
+            for (int second = 0; second < 2; ++second) {
+                factors[pair][second] = decay.of(16 * pair, 8 * tile_of_pair() + row_of(second));
+            }
+        }
+#pragma unroll 1
+        for (uint32_t group = 0; group < 4; ++group) {
+            uint4 keys[2];
+            if (more) load_keys(keys, leaf + 1, static_cast<int>(group), longest);
+            // Where values come from when these are used up.
+            const uint32_t next_leaf = leaf + (group == 3), next_group = (group + 1) & 3;
+            const uint32_t next_limit = group < 3 || more ? longest : 0;
+            const uint32_t next_token = next_leaf * kLeafTokens + 32 * next_group + lane_.quad;
+            Accumulators high = {}, residual = {};
+            if constexpr (kCarried) carry(high, state, factors);
+            uint32_t special_steps = 0;
+            const uint8_t* source = nullptr;
+#pragma unroll
+            for (int step = 0; step < S::kGroupSteps; ++step) {
+                uint32_t words[2] = {values[step].x, values[step].y};
+                const uint32_t found[2] = {S::Special::find(words[0]), S::Special::find(words[1])};
+                if ((found[0] | found[1]) != 0) {
+                    special_steps |= 1u << step;
+                    S::Special::make_finite(words[0], found[0]);
+                    S::Special::make_finite(words[1], found[1]);
+                }
+                const HalfFragment v[2] = {S::Operand::operand(words), S::Operand::operand(words + 1)};
+                if (step % 4 == 0) {
+                    source = value_source(next_leaf, next_group, step / 4);
+                } else {
+                    source += 4 * p_.kv.v.token_bytes;
+                }
+                values[step] = load_8_bytes(source, next_token + 4 * step < next_limit);
+                const auto& weights = shared_.weights[S::kGroupSteps * group + step].rows;
+#pragma unroll
+                for (int pair = 0; pair < S::kRowPairs; ++pair) {
+                    const uint4 w = weights[16 * pair + 8 * tile_of_pair() + lane_.operand_row];
+#pragma unroll
+                    for (int b = 0; b < 2; ++b) {
+                        mma_row_row(high[pair][b], {w.x, w.y}, v[b]);
+                        if constexpr (S::Numerics::kResidual) mma_row_row(residual[pair][b], {w.z, w.w}, v[b]);
+                    }
+                }
+            }
+            if (special_steps != 0) {
+                const uint32_t step = static_cast<uint32_t>(__ffs(static_cast<int>(special_steps)) - 1);
+                first_special = min(first_special, leaf * kLeafTokens + 32 * group + 4 * step + lane_.quad);
+            }
+#pragma unroll
+            for (int pair = 0; pair < S::kRowPairs; ++pair) {
+#pragma unroll
+                for (int b = 0; b < 2; ++b) {
+#pragma unroll
+                    for (int i = 0; i < 8; ++i) {
+                        float fresh = high[pair][b][i];
+                        if constexpr (S::Numerics::kResidual) fresh = __fmaf_rn(residual[pair][b][i], 0x1p-11f, fresh);
+                        float& sum = state[pair][b][i];
+                        sum = kCarried ? fresh : __fmaf_rn(sum, factors[pair][i / 2 % 2], fresh);
+                    }
+                }
+                factors[pair][0] = factors[pair][1] = 1.0f;
+            }
+            if (more) stage_keys(keys, static_cast<int>(group));
+        }
+    }
+
+    __device__ __forceinline__ static void carry(Accumulators& to, const Accumulators& from,
+                                                 const float (&factors)[S::kRowPairs][2]) {
+#pragma unroll
+        for (int pair = 0; pair < S::kRowPairs; ++pair) {
+#pragma unroll
+            for (int b = 0; b < 2; ++b) {
+#pragma unroll
+                for (int i = 0; i < 8; ++i) to[pair][b][i] = __fmul_rn(from[pair][b][i], factors[pair][i / 2 % 2]);
+            }
+        }
+    }
+
+    // The state of the rows that have keys in the chunk, to their slots.
+    __device__ __forceinline__ void finish(const Unit& unit, uint32_t first_token, const PerRow<S::kRows>& maximum,
+                                           const Accumulators& state, uint32_t first_special) {
+        if (first_special != kNoKey) atomicMin(&shared_.first_special, static_cast<int32_t>(first_special));
+#pragma unroll
+        for (int r = 0; r < S::kRowTiles; ++r) {
+#pragma unroll
+            for (int second = 0; second < 2; ++second) {
+                float sum = shared_.sums[2 * r + second][threadIdx.x];
+#pragma unroll
+                for (int distance = 2; distance < 16; distance *= 2) {
+                    sum = __fadd_rn(sum, __shfl_xor_sync(kAll, sum, distance));
+                }
+                if ((lane_.index & 14) == 0) shared_.maxima[warp_][8 * r + row_of(second)] = sum;
+            }
+        }
+        __syncthreads();
+        PerRow<S::kRows> sums;
+#pragma unroll
+        for (int i = 0; i < PerRow<S::kRows>::kOwned; ++i) {
+            const uint32_t row = min(32 * i + lane_.index, S::kRows - 1u);
+            float sum = shared_.maxima[0][row];
+#pragma unroll
+            for (int w = 1; w < S::kWarps; ++w) sum = __fadd_rn(sum, shared_.maxima[w][row]);
+            if (shared_.lengths[row] > shared_.first_special) sum = __int_as_float(0x7fffffff);
+            sums.owned[i] = sum;
+            if (warp_ == 0 && 32 * i + lane_.index < S::kRows && has_keys(row, first_token)) {
+                store_denominator(unit, row, maximum.owned[i], sum);
+            }
+        }
+#pragma unroll
+        for (int pair = 0; pair < S::kRowPairs; ++pair) {
+#pragma unroll
+            for (int second = 0; second < 2; ++second) {
+                const uint32_t in_pair = 8 * tile_of_pair() + row_of(second), row = 16 * pair + in_pair;
+                const float sum = sums.of(16 * pair, in_pair);
+                if (!has_keys(row, first_token)) continue;
+                float* slot = slot_of(unit, row) + row_at(unit, row).member * S::kHeadDim;
+#pragma unroll
+                for (int b = 0; b < 2; ++b) {
+#pragma unroll
+                    for (int i = 2 * second; i < 8; i += 4) {
+                        const uint32_t dimension =
+                            32 * warp_ + 16 * half_of_dimensions() + 2 * (i & 4) + 4 * b + (lane_.index & 2);
+                        *reinterpret_cast<float2*>(slot + dimension) = make_float2(
+                            partial(state[pair][b][i], sum), partial(state[pair][b][i + 1], sum));
+                    }
+                }
+            }
+        }
+    }
+
+    __device__ __forceinline__ bool has_keys(uint32_t row, uint32_t first_token) const {
+        return shared_.lengths[row] > static_cast<int32_t>(first_token);
+    }
+
+    // What the workspace gets of a numerator, and of a denominator.
+    __device__ __forceinline__ static float partial(float numerator, float sum) {
+        if constexpr (S::Numerics::kPartials == Partials::kNumerators) return numerator;
+        return __half2float(__float2half_rn(__fdividef(numerator, sum) * S::Operand::kInverseScale)) *
+               S::Operand::kOperandScale;
+    }
+    __device__ __forceinline__ void store_denominator(const Unit& unit, uint32_t row, float maximum, float sum) {
+        if constexpr (S::Numerics::kPartials == Partials::kNormalisedHalves) {
+            maximum += __log2f(sum);
+            sum = sum == sum ? 1.0f : sum;
+        }
+        auto* denominators = reinterpret_cast<float2*>(slot_of(unit, row) + p_.group * S::kHeadDim);
+        denominators[row_at(unit, row).member] = make_float2(maximum, sum);
+    }
+
+    __device__ __forceinline__ float* slot_of(const Unit& unit, uint32_t row) const {
+        const int64_t query_row = static_cast<int64_t>(unit.request) * p_.q_rows + row_at(unit, row).query_row;
+        const int64_t slot = (query_row * p_.kv_heads + unit.head) * p_.chunks + unit.chunk;
+        return p_.slots + slot * slot_floats(p_.group, S::kHeadDim);
+    }
+
+    static constexpr uint32_t kAll = 0xffffffffu;
+    static constexpr uint32_t kNoKey = 0x7fffffffu;
+
+    const VerifyParams& p_;
+    VerifyShared<S>& shared_;
+    const Lane lane_;
+    const uint32_t warp_;
+    const bool wide_;  // loads of 16 bytes of K; else of 8
+    float score_scale_;
+};
+
+template <typename Format, int kHeadDim, int kRowTiles, typename Numerics = Shipped>
+__device__ __forceinline__ void verify(const VerifyParams& p) {
+    using S = VerifyShape<Format, kHeadDim, kRowTiles, Numerics>;
+    static_assert(sizeof(VerifyShared<S>) == verify_shared_bytes(kHeadDim, kRowTiles));
+    extern __shared__ uint4 dynamic_shared[];
+    Verify<S>(p, *reinterpret_cast<VerifyShared<S>*>(dynamic_shared)).run();
+}
+
+}  // namespace sm70::verify
