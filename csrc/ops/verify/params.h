@@ -19,13 +19,19 @@ SM70_HOST_DEVICE int64_t slot_floats(int64_t group, int64_t head_dim) {
     return (group * (head_dim + 2) + 3) / 4 * 4;
 }
 
+// Whether a thread's scores of a leaf fit where its part of K was.
+SM70_HOST_DEVICE constexpr bool scores_replace_keys(int64_t head_dim) {
+    return head_dim == 256;
+}
+
 // Dynamic shared memory of a block that takes `row_tiles` tiles of 8 rows: the kernels assert that this is the size of
 // their struct.
 SM70_HOST_DEVICE constexpr int64_t verify_shared_bytes(int64_t head_dim, int64_t row_tiles) {
     const int64_t rows = 8 * row_tiles, warps = head_dim / 32;
     const int64_t query = rows * head_dim * 2, weights = kLeafTokens / 4 * (rows * 16 + 32);
     const int64_t keys = kLeafTokens * head_dim, sums = 2 * row_tiles * head_dim * 4;
-    return query + weights + keys + sums + rows * warps * 4 + rows * 4 + 2 * 2 * 8 * 8 + 16;
+    const int64_t scores = scores_replace_keys(head_dim) ? 16 : rows * static_cast<int64_t>(kLeafTokens) * 4;
+    return query + weights + keys + scores + sums + rows * warps * 4 + rows * 4 + 2 * 2 * 8 * 8 + 16;
 }
 
 struct VerifyParams {

@@ -43,12 +43,17 @@ struct VerifyShape {
     static constexpr int kThreads = 32 * kWarps;
     static constexpr int kLeafTiles = kLeafTokens / kTileTokens;
     static constexpr int kTilesPerWarp = kLeafTiles / kWarps;  // of the scores
-    static constexpr int kKeyLoads = kHeadDim / 64;            // of 16 bytes, a key and lane
-    static constexpr int kStagedKeys = 8;                      // 16-byte loads of K, a leaf and thread
+    static constexpr int kKeyPairs = kHeadDim / 64;            // of loads of 8 bytes, a key and lane
+    static constexpr int kStagedKeys = 8;                      // such pairs, a leaf and thread
     static constexpr int kSteps = kLeafTokens / 4;             // k-steps of the values
-    static constexpr int kGroupSteps = 8;                      // of 32 keys: what fresh accumulators take
+    static constexpr int kTileSteps = kTileTokens / 4;
+    static constexpr int kFreshTiles = 2;  // 32 keys: what fresh accumulators take
     static constexpr int kRowPairs = kRowTiles / 2;            // of row tiles: what one instruction of the values takes
-    static_assert(2 * kTilesPerWarp * kKeyLoads == kStagedKeys && kRowTiles % 2 == 0);
+    // Scores of a thread, in fours: where they are fewer than its K, they take its place.
+    static constexpr int kScores = kTilesPerWarp * kRowTiles;
+    static constexpr bool kScoresReplaceKeys = scores_replace_keys(kHeadDim);
+    static_assert(2 * kTilesPerWarp * kKeyPairs == kStagedKeys && kStagedKeys == kLeafTiles && kRowTiles % 2 == 0);
+    static_assert(!kScoresReplaceKeys || kScores <= kStagedKeys);
 };
 
 template <typename S>
@@ -61,7 +66,8 @@ struct VerifyShared {
         uint4 rows[S::kRows];
         uint4 padding[2];
     } weights[S::kSteps];
-    uint4 keys[S::kStagedKeys][S::kThreads];  // K of the next leaf, by the thread that will use it
+    uint4 keys[S::kStagedKeys][S::kThreads];  // K of the next leaf, by the thread that will use it; then its scores
+    float4 scores[S::kScoresReplaceKeys ? 1 : S::kScores][S::kScoresReplaceKeys ? 1 : S::kThreads];
     float sums[2 * S::kRowTiles][S::kThreads];  // of the weights of a thread's keys, by its rows
     float maxima[S::kWarps][S::kRows];
     int32_t lengths[S::kRows];  // 0: not a row of this pass

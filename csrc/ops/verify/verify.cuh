@@ -4,8 +4,8 @@
 // which each warp takes a share for the scores of all rows, and all of them for its own 32 dimensions of the values.
 //
 //   scores   m8n8k4, the four quad-pairs hold a quarter of the dimensions each. Lane (n = operand_row, qp = quad_pair)
-//            holds K[key n][64 j + 16 qp .. + 15] of two tiles of 8 keys as halves, 64 registers, converted once; Q comes
-//            from shared memory, each fragment used for both tiles. A K16 product is one load's 16 dimensions. Sums as
+//            holds K[key n][32 j + 8 qp .. + 7] of two tiles of 8 keys as halves, 64 registers, converted once; Q comes
+//            from shared memory, each fragment used for both tiles. A K16 product is two loads' 16 dimensions. Sums as
 //            numerics.cuh says; 12 exchanges a row tile add the quad-pairs and leave each lane two rows x two keys.
 //   weights  P = 2^(S - running maximum), as a high half and a residual half x 2^11, to shared memory in the order in
 //            which lanes take them as A fragments: both in one load of 16 bytes. P is exact to 2^-23 of itself, down to
@@ -24,7 +24,6 @@
 // and 1.38 GHz; the SM's port 5600. 256K keys are 25.6 leaves an SM: 0.171 ms by the tensor cores, 0.158 by DRAM.
 #pragma once
 
-#include "device/load.cuh"
 #include "device/registers.cuh"
 #include "device/softmax_output.cuh"
 #include "ops/verify/shape.cuh"
@@ -49,7 +48,7 @@ template <typename S>
 class Verify {
  public:
     __device__ __forceinline__ Verify(const VerifyParams& p, VerifyShared<S>& shared)
-        : p_(p), shared_(shared), warp_(threadIdx.x / 32), wide_(p.kv.alignment == 16) {
+        : p_(p), shared_(shared), warp_(threadIdx.x / 32) {
         score_scale_ =
             p.softmax_scale_log2 * resolve_scale(p.kv.k_scale, p.kv.k_device_scale) * S::Operand::kInverseScale;
     }
@@ -98,13 +97,11 @@ class Verify {
         __syncthreads();
 
         const uint32_t longest = static_cast<uint32_t>(unit.pass.longest);
-        uint2 values[S::kGroupSteps];
-        load_values(values, first, 0, longest);
+        uint2 values[S::kTileSteps];
+        load_values(values, first, longest);
 #pragma unroll
-        for (int quarter = 0; quarter < 4; ++quarter) {
-            uint4 keys[2];
-            load_keys(keys, first, quarter, longest);
-            stage_keys(keys, quarter);
+        for (int load = 0; load < S::kStagedKeys; ++load) {
+            shared_.keys[load][threadIdx.x] = load_keys(first, load, longest);
         }
         PerRow<S::kRows> maximum;
 #pragma unroll
@@ -118,17 +115,13 @@ class Verify {
             TilePlace next{};
             if (more && threadIdx.x < S::kLeafTiles) next = find_tile(unit, leaf + 1);
 
-            float scores[S::kTilesPerWarp][S::kRowTiles][4];
+            const bool masked = (leaf + 1) * kLeafTokens > shortest;
 #pragma unroll
-            for (int tile = 0; tile < S::kTilesPerWarp; ++tile) {
-                score_tile(leaf, tile, scores[tile], first_special);
-            }
-            if ((leaf + 1) * kLeafTokens > shortest) mask(leaf, scores);
-            store_maxima(scores);
+            for (int tile = 0; tile < S::kTilesPerWarp; ++tile) score_tile(leaf, tile, masked, first_special);
             __syncthreads();
             if (more && threadIdx.x < S::kLeafTiles) place_tile(unit, leaf + 1, next);
             const PerRow<S::kRows> decay = advance(maximum);
-            store_weights(scores, maximum, decay);
+            store_weights(maximum, decay);
             __syncthreads();
             add_values(leaf, more, longest, decay, values, state, first_special);
         }
@@ -160,10 +153,10 @@ class Verify {
     __device__ __forceinline__ void load_query(const Unit& unit) {
         constexpr uint32_t kItems = S::kRowTiles * S::kHeadDim;
         for (uint32_t item = forgotten(threadIdx.x); item < kItems; item += S::kThreads) {
-            // The order of VerifyShared::q; a lane's eight dimensions of a load are neighbours.
+            // The order of VerifyShared::q; a lane's eight dimensions are those of a load of K.
             const uint32_t lane = item % 32, eight = item / 32 % (S::kHeadDim / 32), tile = item / S::kHeadDim;
             const uint32_t row = 8 * tile + (lane & 3) + 4 * (lane >> 4), quad_pair = lane >> 2 & 3;
-            const uint32_t dimension = 64 * (eight / 2) + 16 * quad_pair + 8 * (eight % 2);
+            const uint32_t dimension = 32 * eight + 8 * quad_pair;
             const Row at = row_at(unit, row);
             uint4 halves = make_uint4(0, 0, 0, 0);
             if (at.query_row < p_.q_rows) {
@@ -194,50 +187,49 @@ class Verify {
         shared_.value_tiles[leaf & 1][threadIdx.x] = tile_address(p_.kv.v, place, unit.head);
     }
 
-    // The quarter's two of a thread's loads of a leaf: load l is keys 8 t + n of tile u, dimensions 64 j + 16 qp, with
-    // l = (2 u + t) kKeyLoads + j.
-    __device__ __forceinline__ void load_keys(uint4 (&keys)[2], uint32_t leaf, int quarter, uint32_t longest) const {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            const uint32_t load = 2 * quarter + i, j = load % S::kKeyLoads, eight = load / S::kKeyLoads;
-            const uint32_t tile = warp_ * S::kTilesPerWarp + eight / 2;
-            const uint32_t in_tile = 8 * (eight % 2) + lane_.operand_row;
-            const bool live = leaf * kLeafTokens + tile * kTileTokens + in_tile < longest;
-            const uint8_t* source = shared_.key_tiles[leaf & 1][tile] + in_tile * p_.kv.k.token_bytes + 64 * j;
-            keys[i] = load_16_bytes(source + 16 * lane_.quad_pair, live, wide_);
-        }
-    }
-    __device__ __forceinline__ void stage_keys(const uint4 (&keys)[2], int quarter) {
-        shared_.keys[2 * quarter][threadIdx.x] = keys[0];
-        shared_.keys[2 * quarter + 1][threadIdx.x] = keys[1];
+    // A sixteenth of a leaf's K a thread, by pairs of 8-byte loads: load l is key 8 t + n of tile u, dimensions
+    // 64 j + 8 qp and 32 more, with l = (2 u + t) kKeyPairs + j. The pair is a K16 product.
+    __device__ __forceinline__ uint4 load_keys(uint32_t leaf, uint32_t load, uint32_t longest) const {
+        const uint32_t pair = load % S::kKeyPairs, eight = load / S::kKeyPairs;
+        const uint32_t tile = warp_ * S::kTilesPerWarp + eight / 2;
+        const uint32_t in_tile = 8 * (eight % 2) + lane_.operand_row;
+        const bool live = leaf * kLeafTokens + tile * kTileTokens + in_tile < longest;
+        const uint8_t* source =
+            shared_.key_tiles[leaf & 1][tile] + in_tile * p_.kv.k.token_bytes + 64 * pair + 8 * lane_.quad_pair;
+        const uint2 low = load_8_bytes(source, live), high = load_8_bytes(source + 32, live);
+        return make_uint4(low.x, low.y, high.x, high.y);
     }
 
-    // V of 32 keys: k-step s is keys 4 s + quad; the lane's 8 bytes are four dimensions for each of two instructions.
-    __device__ __forceinline__ const uint8_t* value_source(uint32_t leaf, uint32_t group, uint32_t tile) const {
-        return shared_.value_tiles[leaf & 1][2 * group + tile] + lane_.quad * p_.kv.v.token_bytes + 32 * warp_ +
+    // V of a tile: k-step s is keys 4 s + quad; the lane's 8 bytes are four dimensions for each of two instructions.
+    __device__ __forceinline__ const uint8_t* value_source(uint32_t leaf, uint32_t tile) const {
+        return shared_.value_tiles[leaf & 1][tile] + lane_.quad * p_.kv.v.token_bytes + 32 * warp_ +
                16 * half_of_dimensions() + 8 * lane_.upper;
     }
-    __device__ __forceinline__ void load_values(uint2 (&values)[S::kGroupSteps], uint32_t leaf, uint32_t group,
-                                                uint32_t longest) const {
-        const uint32_t first = leaf * kLeafTokens + 32 * group + lane_.quad;
+    __device__ __forceinline__ void load_values(uint2 (&values)[S::kTileSteps], uint32_t leaf, uint32_t longest) const {
+        const uint32_t first = leaf * kLeafTokens + lane_.quad;
 #pragma unroll
-        for (int step = 0; step < S::kGroupSteps; ++step) {
-            const uint8_t* source = value_source(leaf, group, step / 4) + 4 * (step % 4) * p_.kv.v.token_bytes;
+        for (int step = 0; step < S::kTileSteps; ++step) {
+            const uint8_t* source = value_source(leaf, 0) + 4 * step * p_.kv.v.token_bytes;
             values[step] = load_8_bytes(source, first + 4 * step < longest);
         }
     }
 
-    // Scores of all rows and 16 keys, unmasked and unscaled, from what is staged.
-    __device__ __forceinline__ void score_tile(uint32_t leaf, int tile, float (&scores)[S::kRowTiles][4],
-                                               uint32_t& first_special) {
+    // Where a thread's four scores of a row tile wait for their weights.
+    __device__ __forceinline__ float4& scores_of(int tile, int row_tile) {
+        if constexpr (S::kScoresReplaceKeys) return reinterpret_cast<float4&>(shared_.keys[row_tile][threadIdx.x]);
+        return shared_.scores[tile * S::kRowTiles + row_tile][threadIdx.x];
+    }
+
+    // Scores of all rows and 16 keys from what is staged, minus infinity past each row's length, and their maxima.
+    __device__ __forceinline__ void score_tile(uint32_t leaf, int tile, bool masked, uint32_t& first_special) {
         constexpr Compensation kCompensation = S::Numerics::kCompensation;
-        HalfFragment keys[2][S::kKeyLoads][4];
+        HalfFragment keys[2][S::kKeyPairs][4];
         uint32_t special[2] = {0, 0};
 #pragma unroll
         for (int t = 0; t < 2; ++t) {
 #pragma unroll
-            for (int j = 0; j < S::kKeyLoads; ++j) {
-                const uint4 stored = shared_.keys[(2 * tile + t) * S::kKeyLoads + j][threadIdx.x];
+            for (int j = 0; j < S::kKeyPairs; ++j) {
+                const uint4 stored = shared_.keys[(2 * tile + t) * S::kKeyPairs + j][threadIdx.x];
                 const uint32_t words[4] = {stored.x, stored.y, stored.z, stored.w};
 #pragma unroll
                 for (int w = 0; w < 4; ++w) {
@@ -251,11 +243,12 @@ class Verify {
             first_special = min(first_special, first + lane_.operand_row + (special[0] != 0 ? 0 : 8));
         }
         const bool odd = (lane_.quad_pair & 1) != 0, upper_pair = (lane_.quad_pair & 2) != 0;
-#pragma unroll
+        // One copy of this code for all row tiles: straight, it would not fit the instruction cache.
+#pragma unroll 1
         for (int r = 0; r < S::kRowTiles; ++r) {
             ScoreSums<kCompensation> sums[2];
 #pragma unroll
-            for (int j = 0; j < S::kKeyLoads; ++j) {
+            for (int j = 0; j < S::kKeyPairs; ++j) {
                 const uint4 a = shared_.q[r][2 * j][lane_.index], b = shared_.q[r][2 * j + 1][lane_.index];
 #pragma unroll
                 for (int t = 0; t < 2; ++t) {
@@ -282,6 +275,7 @@ class Verify {
                 const float given_excess = odd ? sums[0].excess[i] : sums[1].excess[i];
                 join<kCompensation>(half[i], half_excess[i], exchange(given, 4), exchange_excess(given_excess, 4));
             }
+            float scores[4];
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 float kept = upper_pair ? half[i + 4] : half[i];
@@ -290,9 +284,30 @@ class Verify {
                 const float given_excess = upper_pair ? half_excess[i] : half_excess[i + 4];
                 join<kCompensation>(kept, kept_excess, exchange(given, 8), exchange_excess(given_excess, 8));
                 if constexpr (kCompensation == Compensation::kKahan) kept = __fsub_rn(kept, kept_excess);
-                scores[r][i] = __fmul_rn(kept, score_scale_);
+                scores[i] = __fmul_rn(kept, score_scale_);
             }
+            if (masked) {
+                const int32_t key = static_cast<int32_t>(
+                    leaf * kLeafTokens + (warp_ * S::kTilesPerWarp + tile) * kTileTokens + key_of_scores());
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    if (key + i % 2 >= shared_.lengths[8 * r + row_of(i / 2)]) scores[i] = __int_as_float(0xff800000);
+                }
+            }
+            scores_of(tile, r) = make_float4(scores[0], scores[1], scores[2], scores[3]);
+            store_maximum(tile, 8 * r + row_of(0), fmaxf(scores[0], scores[1]));
+            store_maximum(tile, 8 * r + row_of(1), fmaxf(scores[2], scores[3]));
         }
+    }
+
+    // The maximum of a row over the warp's keys up to this tile's.
+    __device__ __forceinline__ void store_maximum(int tile, uint32_t row, float maximum) {
+#pragma unroll
+        for (int distance = 2; distance < 16; distance *= 2) {
+            maximum = fmaxf(maximum, __shfl_xor_sync(kAll, maximum, distance));
+        }
+        if ((lane_.index & 14) != 0) return;
+        shared_.maxima[warp_][row] = tile == 0 ? maximum : fmaxf(maximum, shared_.maxima[warp_][row]);
     }
 
     __device__ __forceinline__ static float exchange(float value, int distance) {
@@ -306,47 +321,6 @@ class Verify {
     // Key of a lane's scores [0] and [2] in the warp's tile of 16; [1] and [3] are of the next key.
     __device__ __forceinline__ uint32_t key_of_scores() const {
         return 8 * (lane_.quad_pair & 1) + 4 * (lane_.quad_pair >> 1) + (lane_.index & 2);
-    }
-
-    // Minus infinity past each row's length.
-    __device__ __forceinline__ void mask(uint32_t leaf, float (&scores)[S::kTilesPerWarp][S::kRowTiles][4]) const {
-#pragma unroll
-        for (int r = 0; r < S::kRowTiles; ++r) {
-#pragma unroll
-            for (int second = 0; second < 2; ++second) {
-                const int32_t length = shared_.lengths[8 * r + row_of(second)];
-#pragma unroll
-                for (int tile = 0; tile < S::kTilesPerWarp; ++tile) {
-                    const int32_t key =
-                        static_cast<int32_t>(leaf * kLeafTokens +
-                                             (warp_ * S::kTilesPerWarp + tile) * kTileTokens + key_of_scores());
-#pragma unroll
-                    for (int i = 0; i < 2; ++i) {
-                        if (key + i >= length) scores[tile][r][2 * second + i] = __int_as_float(0xff800000);
-                    }
-                }
-            }
-        }
-    }
-
-    // The warp's maxima of each row.
-    __device__ __forceinline__ void store_maxima(const float (&scores)[S::kTilesPerWarp][S::kRowTiles][4]) {
-#pragma unroll
-        for (int r = 0; r < S::kRowTiles; ++r) {
-#pragma unroll
-            for (int second = 0; second < 2; ++second) {
-                float maximum = fmaxf(scores[0][r][2 * second], scores[0][r][2 * second + 1]);
-#pragma unroll
-                for (int tile = 1; tile < S::kTilesPerWarp; ++tile) {
-                    maximum = fmaxf(maximum, fmaxf(scores[tile][r][2 * second], scores[tile][r][2 * second + 1]));
-                }
-#pragma unroll
-                for (int distance = 2; distance < 16; distance *= 2) {
-                    maximum = fmaxf(maximum, __shfl_xor_sync(kAll, maximum, distance));
-                }
-                if ((lane_.index & 14) == 0) shared_.maxima[warp_][8 * r + row_of(second)] = maximum;
-            }
-        }
     }
 
     // The running maxima with this leaf, and what states of before count by it. A row without keys so far has none.
@@ -370,10 +344,18 @@ class Verify {
     }
 
     // P to shared memory, and its sums.
-    __device__ __forceinline__ void store_weights(const float (&scores)[S::kTilesPerWarp][S::kRowTiles][4],
-                                                  const PerRow<S::kRows>& maximum, const PerRow<S::kRows>& decay) {
+    __device__ __forceinline__ void store_weights(const PerRow<S::kRows>& maximum, const PerRow<S::kRows>& decay) {
 #pragma unroll
         for (int r = 0; r < S::kRowTiles; ++r) {
+            float scores[S::kTilesPerWarp][4];
+#pragma unroll
+            for (int tile = 0; tile < S::kTilesPerWarp; ++tile) {
+                const float4 four = scores_of(tile, r);
+                scores[tile][0] = four.x;
+                scores[tile][1] = four.y;
+                scores[tile][2] = four.z;
+                scores[tile][3] = four.w;
+            }
 #pragma unroll
             for (int second = 0; second < 2; ++second) {
                 const uint32_t row = 8 * r + row_of(second);
@@ -381,8 +363,8 @@ class Verify {
                 float sum = __fmul_rn(shared_.sums[2 * r + second][threadIdx.x], decay.of(8 * r, row_of(second)));
 #pragma unroll
                 for (int tile = 0; tile < S::kTilesPerWarp; ++tile) {
-                    const float p0 = exp2_approximate(__fsub_rn(scores[tile][r][2 * second], top));
-                    const float p1 = exp2_approximate(__fsub_rn(scores[tile][r][2 * second + 1], top));
+                    const float p0 = exp2_approximate(__fsub_rn(scores[tile][2 * second], top));
+                    const float p1 = exp2_approximate(__fsub_rn(scores[tile][2 * second + 1], top));
                     sum = __fadd_rn(sum, __fadd_rn(p0, p1));
                     const __half2 high = __floats2half2_rn(p0, p1);
                     const float r0 = __fmul_rn(__fsub_rn(p0, __low2float(high)), 2048.0f);
@@ -399,62 +381,20 @@ class Verify {
 
     // The leaf's values into the state. Meanwhile the next leaf's K and first values are on their way.
     __device__ __forceinline__ void add_values(uint32_t leaf, bool more, uint32_t longest,
-                                               const PerRow<S::kRows>& decay, uint2 (&values)[S::kGroupSteps],
+                                               const PerRow<S::kRows>& decay, uint2 (&values)[S::kTileSteps],
                                                Accumulators& state, uint32_t& first_special) {
         constexpr bool kCarried = S::Numerics::kValueSums == ValueSums::kCarried;
-        float factors[S::kRowPairs][2];  // of the state, before the leaf's first 32 keys
-#pragma unroll
-        for (int pair = 0; pair < S::kRowPairs; ++pair) {
-#pragma unroll
-            for (int second = 0; second < 2; ++second) {
-                factors[pair][second] = decay.of(16 * pair, 8 * tile_of_pair() + row_of(second));
-            }
-        }
 #pragma unroll 1
-        for (uint32_t group = 0; group < 4; ++group) {
-            uint4 keys[2];
-            if (more) load_keys(keys, leaf + 1, static_cast<int>(group), longest);
-            // Where values come from when these are used up.
-            const uint32_t next_leaf = leaf + (group == 3), next_group = (group + 1) & 3;
-            const uint32_t next_limit = group < 3 || more ? longest : 0;
-            const uint32_t next_token = next_leaf * kLeafTokens + 32 * next_group + lane_.quad;
+        for (uint32_t first = 0; first < S::kLeafTiles; first += S::kFreshTiles) {
             Accumulators high = {}, residual = {};
-            if constexpr (kCarried) carry(high, state, factors);
-            uint32_t special_steps = 0;
-            const uint8_t* source = nullptr;
+            if constexpr (kCarried) carry(high, state, decay, first == 0);
 #pragma unroll
-            for (int step = 0; step < S::kGroupSteps; ++step) {
-                uint32_t words[2] = {values[step].x, values[step].y};
-                const uint32_t found[2] = {S::Special::find(words[0]), S::Special::find(words[1])};
-                if ((found[0] | found[1]) != 0) {
-                    special_steps |= 1u << step;
-                    S::Special::make_finite(words[0], found[0]);
-                    S::Special::make_finite(words[1], found[1]);
-                }
-                const HalfFragment v[2] = {S::Operand::operand(words), S::Operand::operand(words + 1)};
-                if (step % 4 == 0) {
-                    source = value_source(next_leaf, next_group, step / 4);
-                } else {
-                    source += 4 * p_.kv.v.token_bytes;
-                }
-                values[step] = load_8_bytes(source, next_token + 4 * step < next_limit);
-                const auto& weights = shared_.weights[S::kGroupSteps * group + step].rows;
-#pragma unroll
-                for (int pair = 0; pair < S::kRowPairs; ++pair) {
-                    const uint4 w = weights[16 * pair + 8 * tile_of_pair() + lane_.operand_row];
-#pragma unroll
-                    for (int b = 0; b < 2; ++b) {
-                        mma_row_row(high[pair][b], {w.x, w.y}, v[b]);
-                        if constexpr (S::Numerics::kResidual) mma_row_row(residual[pair][b], {w.z, w.w}, v[b]);
-                    }
-                }
-            }
-            if (special_steps != 0) {
-                const uint32_t step = static_cast<uint32_t>(__ffs(static_cast<int>(special_steps)) - 1);
-                first_special = min(first_special, leaf * kLeafTokens + 32 * group + 4 * step + lane_.quad);
+            for (int half = 0; half < S::kFreshTiles; ++half) {
+                add_tile(leaf, first + half, more, longest, values, high, residual, first_special);
             }
 #pragma unroll
             for (int pair = 0; pair < S::kRowPairs; ++pair) {
+                const float factors[2] = {factor_of(decay, first == 0, pair, 0), factor_of(decay, first == 0, pair, 1)};
 #pragma unroll
                 for (int b = 0; b < 2; ++b) {
 #pragma unroll
@@ -462,23 +402,70 @@ class Verify {
                         float fresh = high[pair][b][i];
                         if constexpr (S::Numerics::kResidual) fresh = __fmaf_rn(residual[pair][b][i], 0x1p-11f, fresh);
                         float& sum = state[pair][b][i];
-                        sum = kCarried ? fresh : __fmaf_rn(sum, factors[pair][i / 2 % 2], fresh);
+                        sum = kCarried ? fresh : __fmaf_rn(sum, factors[i / 2 % 2], fresh);
                     }
                 }
-                factors[pair][0] = factors[pair][1] = 1.0f;
             }
-            if (more) stage_keys(keys, static_cast<int>(group));
         }
     }
 
-    __device__ __forceinline__ static void carry(Accumulators& to, const Accumulators& from,
-                                                 const float (&factors)[S::kRowPairs][2]) {
+    // What a row's state counts by: the leaf's maximum may be above those before it.
+    __device__ __forceinline__ float factor_of(const PerRow<S::kRows>& decay, bool first, int pair, int second) const {
+        const float factor = decay.of(16 * pair, 8 * tile_of_pair() + row_of(second));
+        return first ? factor : 1.0f;
+    }
+
+    // 16 keys.
+    __device__ __forceinline__ void add_tile(uint32_t leaf, uint32_t tile, bool more, uint32_t longest,
+                                             uint2 (&values)[S::kTileSteps], Accumulators& high,
+                                             Accumulators& residual, uint32_t& first_special) {
+        // Keeps the compiler from taking loads and conversions of one tile into the code of another: registers are few.
+        __syncwarp();
+        const uint4 keys = load_keys(leaf + 1, tile, more ? longest : 0);
+        const uint32_t next_leaf = leaf + (tile + 1) / S::kLeafTiles, next_tile = (tile + 1) % S::kLeafTiles;
+        const uint32_t next_limit = next_leaf == leaf || more ? longest : 0;
+        const uint32_t next_token = next_leaf * kLeafTokens + next_tile * kTileTokens + lane_.quad;
+        const uint8_t* source = value_source(next_leaf, next_tile);
+        uint32_t special_steps = 0;
+#pragma unroll
+        for (int step = 0; step < S::kTileSteps; ++step) {
+            uint32_t words[2] = {values[step].x, values[step].y};
+            const uint32_t found[2] = {S::Special::find(words[0]), S::Special::find(words[1])};
+            if ((found[0] | found[1]) != 0) {
+                special_steps |= 1u << step;
+                S::Special::make_finite(words[0], found[0]);
+                S::Special::make_finite(words[1], found[1]);
+            }
+            const HalfFragment v[2] = {S::Operand::operand(words), S::Operand::operand(words + 1)};
+            values[step] = load_8_bytes(source, next_token + 4 * step < next_limit);
+            source += 4 * p_.kv.v.token_bytes;
+            const auto& weights = shared_.weights[S::kTileSteps * tile + step].rows;
+#pragma unroll
+            for (int pair = 0; pair < S::kRowPairs; ++pair) {
+                const uint4 w = weights[16 * pair + 8 * tile_of_pair() + lane_.operand_row];
+#pragma unroll
+                for (int b = 0; b < 2; ++b) {
+                    mma_row_row(high[pair][b], {w.x, w.y}, v[b]);
+                    if constexpr (S::Numerics::kResidual) mma_row_row(residual[pair][b], {w.z, w.w}, v[b]);
+                }
+            }
+        }
+        if (special_steps != 0) {
+            const uint32_t step = static_cast<uint32_t>(__ffs(static_cast<int>(special_steps)) - 1);
+            first_special = min(first_special, leaf * kLeafTokens + kTileTokens * tile + 4 * step + lane_.quad);
+        }
+        if (more) shared_.keys[tile][threadIdx.x] = keys;
+    }
+
+    __device__ __forceinline__ void carry(Accumulators& to, const Accumulators& from, const PerRow<S::kRows>& decay,
+                                          bool first) const {
 #pragma unroll
         for (int pair = 0; pair < S::kRowPairs; ++pair) {
+            const float factors[2] = {factor_of(decay, first, pair, 0), factor_of(decay, first, pair, 1)};
 #pragma unroll
             for (int b = 0; b < 2; ++b) {
 #pragma unroll
-                for (int i = 0; i < 8; ++i) to[pair][b][i] = __fmul_rn(from[pair][b][i], factors[pair][i / 2 % 2]);
+                for (int i = 0; i < 8; ++i) to[pair][b][i] = __fmul_rn(from[pair][b][i], factors[i / 2 % 2]);
             }
         }
     }
@@ -519,17 +506,28 @@ class Verify {
             for (int second = 0; second < 2; ++second) {
                 const uint32_t in_pair = 8 * tile_of_pair() + row_of(second), row = 16 * pair + in_pair;
                 const float sum = sums.of(16 * pair, in_pair);
-                if (!has_keys(row, first_token)) continue;
-                float* slot = slot_of(unit, row) + row_at(unit, row).member * S::kHeadDim;
+                // Lanes n and n ^ 2 hold halves of four dimensions in both instructions: each gets four of one, so that
+                // a store fills sectors.
+                const bool upper = (lane_.index & 2) != 0;
+                float4 fours[2];
 #pragma unroll
-                for (int b = 0; b < 2; ++b) {
+                for (int i = 2 * second; i < 8; i += 4) {
+                    float kept[2], given[2];
 #pragma unroll
-                    for (int i = 2 * second; i < 8; i += 4) {
-                        const uint32_t dimension =
-                            32 * warp_ + 16 * half_of_dimensions() + 2 * (i & 4) + 4 * b + (lane_.index & 2);
-                        *reinterpret_cast<float2*>(slot + dimension) = make_float2(
-                            partial(state[pair][b][i], sum), partial(state[pair][b][i + 1], sum));
+                    for (int j = 0; j < 2; ++j) {
+                        const float low = partial(state[pair][0][i + j], sum), high = partial(state[pair][1][i + j], sum);
+                        kept[j] = upper ? high : low;
+                        given[j] = __shfl_xor_sync(kAll, upper ? low : high, 2);
                     }
+                    fours[i / 4] = upper ? make_float4(given[0], given[1], kept[0], kept[1])
+                                         : make_float4(kept[0], kept[1], given[0], given[1]);
+                }
+                if (!has_keys(row, first_token)) continue;
+                float* slot = slot_of(unit, row) + row_at(unit, row).member * S::kHeadDim + 32 * warp_ +
+                              16 * half_of_dimensions() + 2 * (lane_.index & 2);
+#pragma unroll
+                for (int i = 2 * second; i < 8; i += 4) {
+                    *reinterpret_cast<float4*>(slot + 2 * (i & 4)) = fours[i / 4];
                 }
             }
         }
@@ -567,7 +565,6 @@ class Verify {
     VerifyShared<S>& shared_;
     const Lane lane_;
     const uint32_t warp_;
-    const bool wide_;  // loads of 16 bytes of K; else of 8
     float score_scale_;
 };
 
