@@ -97,8 +97,9 @@ class Verify {
         __syncthreads();
 
         const uint32_t longest = static_cast<uint32_t>(unit.pass.longest);
-        uint2 values[S::kTileSteps];
-        load_values(values, first, longest);
+        uint2 values[S::kFreshTiles][S::kTileSteps];
+#pragma unroll
+        for (int tile = 0; tile < S::kFreshTiles; ++tile) load_values(values[tile], first, tile, longest);
 #pragma unroll
         for (int load = 0; load < S::kStagedKeys; ++load) {
             shared_.keys[load][threadIdx.x] = load_keys(first, load, longest);
@@ -205,11 +206,12 @@ class Verify {
         return shared_.value_tiles[leaf & 1][tile] + lane_.quad * p_.kv.v.token_bytes + 32 * warp_ +
                16 * half_of_dimensions() + 8 * lane_.upper;
     }
-    __device__ __forceinline__ void load_values(uint2 (&values)[S::kTileSteps], uint32_t leaf, uint32_t longest) const {
-        const uint32_t first = leaf * kLeafTokens + lane_.quad;
+    __device__ __forceinline__ void load_values(uint2 (&values)[S::kTileSteps], uint32_t leaf, uint32_t tile,
+                                                uint32_t longest) const {
+        const uint32_t first = leaf * kLeafTokens + tile * kTileTokens + lane_.quad;
 #pragma unroll
         for (int step = 0; step < S::kTileSteps; ++step) {
-            const uint8_t* source = value_source(leaf, 0) + 4 * step * p_.kv.v.token_bytes;
+            const uint8_t* source = value_source(leaf, tile) + 4 * step * p_.kv.v.token_bytes;
             values[step] = load_8_bytes(source, first + 4 * step < longest);
         }
     }
@@ -242,72 +244,87 @@ class Verify {
             const uint32_t first = leaf * kLeafTokens + (warp_ * S::kTilesPerWarp + tile) * kTileTokens;
             first_special = min(first_special, first + lane_.operand_row + (special[0] != 0 ? 0 : 8));
         }
-        const bool odd = (lane_.quad_pair & 1) != 0, upper_pair = (lane_.quad_pair & 2) != 0;
-        // One copy of this code for all row tiles: straight, it would not fit the instruction cache.
+        // One copy of this code for all row tiles: straight, it would not fit the instruction cache. A tile's exchanges go
+        // beside the next one's products.
+        ScoreSums<kCompensation> sums[2], next[2];
+        multiply(0, keys, sums);
 #pragma unroll 1
-        for (int r = 0; r < S::kRowTiles; ++r) {
-            ScoreSums<kCompensation> sums[2];
+        for (int r = 1; r < S::kRowTiles; ++r) {
+            multiply(r, keys, next);
+            settle(leaf, tile, r - 1, masked, sums);
 #pragma unroll
-            for (int j = 0; j < S::kKeyPairs; ++j) {
-                const uint4 a = shared_.q[r][2 * j][lane_.index], b = shared_.q[r][2 * j + 1][lane_.index];
+            for (int t = 0; t < 2; ++t) sums[t] = next[t];
+        }
+        settle(leaf, tile, S::kRowTiles - 1, masked, sums);
+    }
+
+    // A row tile's products with 16 keys, by quad-pairs.
+    __device__ __forceinline__ void multiply(int r, const HalfFragment (&keys)[2][S::kKeyPairs][4],
+                                             ScoreSums<S::Numerics::kCompensation> (&sums)[2]) const {
 #pragma unroll
-                for (int t = 0; t < 2; ++t) {
-                    const auto product = [&](float(&accumulator)[8]) {
-                        mma_row_col(accumulator, {a.x, a.y}, keys[t][j][0]);
-                        mma_row_col(accumulator, {a.z, a.w}, keys[t][j][1]);
-                        mma_row_col(accumulator, {b.x, b.y}, keys[t][j][2]);
-                        mma_row_col(accumulator, {b.z, b.w}, keys[t][j][3]);
-                    };
-                    if (j == 0) {
-                        sums[t].start(product);
-                    } else {
-                        sums[t].add(product);
-                    }
+        for (int j = 0; j < S::kKeyPairs; ++j) {
+            const uint4 a = shared_.q[r][2 * j][lane_.index], b = shared_.q[r][2 * j + 1][lane_.index];
+#pragma unroll
+            for (int t = 0; t < 2; ++t) {
+                const auto product = [&](float(&accumulator)[8]) {
+                    mma_row_col(accumulator, {a.x, a.y}, keys[t][j][0]);
+                    mma_row_col(accumulator, {a.z, a.w}, keys[t][j][1]);
+                    mma_row_col(accumulator, {b.x, b.y}, keys[t][j][2]);
+                    mma_row_col(accumulator, {b.z, b.w}, keys[t][j][3]);
+                };
+                if (j == 0) {
+                    sums[t].start(product);
+                } else {
+                    sums[t].add(product);
                 }
             }
-            // Quad-pairs 2 i and 2 i + 1 exchange tiles, then pairs halves of the columns.
-            float half[8], half_excess[8];
-#pragma unroll
-            for (int i = 0; i < 8; ++i) {
-                half[i] = odd ? sums[1].values[i] : sums[0].values[i];
-                const float given = odd ? sums[0].values[i] : sums[1].values[i];
-                half_excess[i] = odd ? sums[1].excess[i] : sums[0].excess[i];
-                const float given_excess = odd ? sums[0].excess[i] : sums[1].excess[i];
-                join<kCompensation>(half[i], half_excess[i], exchange(given, 4), exchange_excess(given_excess, 4));
-            }
-            float scores[4];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                float kept = upper_pair ? half[i + 4] : half[i];
-                const float given = upper_pair ? half[i] : half[i + 4];
-                float kept_excess = upper_pair ? half_excess[i + 4] : half_excess[i];
-                const float given_excess = upper_pair ? half_excess[i] : half_excess[i + 4];
-                join<kCompensation>(kept, kept_excess, exchange(given, 8), exchange_excess(given_excess, 8));
-                if constexpr (kCompensation == Compensation::kKahan) kept = __fsub_rn(kept, kept_excess);
-                scores[i] = __fmul_rn(kept, score_scale_);
-            }
-            if (masked) {
-                const int32_t key = static_cast<int32_t>(
-                    leaf * kLeafTokens + (warp_ * S::kTilesPerWarp + tile) * kTileTokens + key_of_scores());
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    if (key + i % 2 >= shared_.lengths[8 * r + row_of(i / 2)]) scores[i] = __int_as_float(0xff800000);
-                }
-            }
-            scores_of(tile, r) = make_float4(scores[0], scores[1], scores[2], scores[3]);
-            store_maximum(tile, 8 * r + row_of(0), fmaxf(scores[0], scores[1]));
-            store_maximum(tile, 8 * r + row_of(1), fmaxf(scores[2], scores[3]));
         }
     }
 
-    // The maximum of a row over the warp's keys up to this tile's.
-    __device__ __forceinline__ void store_maximum(int tile, uint32_t row, float maximum) {
+    // The scores that those are.
+    __device__ __forceinline__ void settle(uint32_t leaf, int tile, int r, bool masked,
+                                           const ScoreSums<S::Numerics::kCompensation> (&sums)[2]) {
+        constexpr Compensation kCompensation = S::Numerics::kCompensation;
+        const bool odd = (lane_.quad_pair & 1) != 0, upper_pair = (lane_.quad_pair & 2) != 0;
+        // Quad-pairs 2 i and 2 i + 1 exchange tiles, then pairs halves of the columns.
+        float half[8], half_excess[8], scores[4];
 #pragma unroll
-        for (int distance = 2; distance < 16; distance *= 2) {
-            maximum = fmaxf(maximum, __shfl_xor_sync(kAll, maximum, distance));
+        for (int i = 0; i < 8; ++i) {
+            half[i] = odd ? sums[1].values[i] : sums[0].values[i];
+            const float given = odd ? sums[0].values[i] : sums[1].values[i];
+            half_excess[i] = odd ? sums[1].excess[i] : sums[0].excess[i];
+            const float given_excess = odd ? sums[0].excess[i] : sums[1].excess[i];
+            join<kCompensation>(half[i], half_excess[i], exchange(given, 4), exchange_excess(given_excess, 4));
         }
-        if ((lane_.index & 14) != 0) return;
-        shared_.maxima[warp_][row] = tile == 0 ? maximum : fmaxf(maximum, shared_.maxima[warp_][row]);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            float kept = upper_pair ? half[i + 4] : half[i];
+            const float given = upper_pair ? half[i] : half[i + 4];
+            float kept_excess = upper_pair ? half_excess[i + 4] : half_excess[i];
+            const float given_excess = upper_pair ? half_excess[i] : half_excess[i + 4];
+            join<kCompensation>(kept, kept_excess, exchange(given, 8), exchange_excess(given_excess, 8));
+            if constexpr (kCompensation == Compensation::kKahan) kept = __fsub_rn(kept, kept_excess);
+            scores[i] = __fmul_rn(kept, score_scale_);
+        }
+        if (masked) {
+            const int32_t key = static_cast<int32_t>(
+                leaf * kLeafTokens + (warp_ * S::kTilesPerWarp + tile) * kTileTokens + key_of_scores());
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                if (key + i % 2 >= shared_.lengths[8 * r + row_of(i / 2)]) scores[i] = __int_as_float(0xff800000);
+            }
+        }
+        scores_of(tile, r) = make_float4(scores[0], scores[1], scores[2], scores[3]);
+        // Of the lane's two rows one goes on with lane n ^ 2's.
+        const bool second = (lane_.index & 2) != 0;
+        const float maxima[2] = {fmaxf(scores[0], scores[1]), fmaxf(scores[2], scores[3])};
+        float maximum = fmaxf(second ? maxima[1] : maxima[0], exchange(second ? maxima[0] : maxima[1], 2));
+        maximum = fmaxf(maximum, exchange(maximum, 4));
+        maximum = fmaxf(maximum, exchange(maximum, 8));
+        if (lane_.quad_pair == 0) {
+            float& place = shared_.maxima[warp_][8 * r + row_of(second)];
+            place = tile == 0 ? maximum : fmaxf(maximum, place);
+        }
     }
 
     __device__ __forceinline__ static float exchange(float value, int distance) {
@@ -345,43 +362,45 @@ class Verify {
 
     // P to shared memory, and its sums.
     __device__ __forceinline__ void store_weights(const PerRow<S::kRows>& maximum, const PerRow<S::kRows>& decay) {
+        // All loads before the first store, which the compiler can't tell from their places.
+        float tops[2 * S::kRowTiles], sums[2 * S::kRowTiles];
 #pragma unroll
-        for (int r = 0; r < S::kRowTiles; ++r) {
-            float scores[S::kTilesPerWarp][4];
+        for (int i = 0; i < 2 * S::kRowTiles; ++i) {
+            tops[i] = reference(maximum.of(8 * (i / 2), row_of(i % 2)));
+            sums[i] = __fmul_rn(shared_.sums[i][threadIdx.x], decay.of(8 * (i / 2), row_of(i % 2)));
+        }
 #pragma unroll
-            for (int tile = 0; tile < S::kTilesPerWarp; ++tile) {
-                const float4 four = scores_of(tile, r);
-                scores[tile][0] = four.x;
-                scores[tile][1] = four.y;
-                scores[tile][2] = four.z;
-                scores[tile][3] = four.w;
-            }
+        for (int tile = 0; tile < S::kTilesPerWarp; ++tile) {
+            float4 scores[S::kRowTiles];
 #pragma unroll
-            for (int second = 0; second < 2; ++second) {
-                const uint32_t row = 8 * r + row_of(second);
-                const float top = reference(maximum.of(8 * r, row_of(second)));
-                float sum = __fmul_rn(shared_.sums[2 * r + second][threadIdx.x], decay.of(8 * r, row_of(second)));
+            for (int r = 0; r < S::kRowTiles; ++r) scores[r] = scores_of(tile, r);
+            const uint32_t key = (warp_ * S::kTilesPerWarp + tile) * kTileTokens + key_of_scores();
+            auto& step = shared_.weights[key / 4];
 #pragma unroll
-                for (int tile = 0; tile < S::kTilesPerWarp; ++tile) {
-                    const float p0 = exp2_approximate(__fsub_rn(scores[tile][2 * second], top));
-                    const float p1 = exp2_approximate(__fsub_rn(scores[tile][2 * second + 1], top));
-                    sum = __fadd_rn(sum, __fadd_rn(p0, p1));
-                    const __half2 high = __floats2half2_rn(p0, p1);
-                    const float r0 = __fmul_rn(__fsub_rn(p0, __low2float(high)), 2048.0f);
-                    const float r1 = __fmul_rn(__fsub_rn(p1, __high2float(high)), 2048.0f);
-                    const uint32_t key = (warp_ * S::kTilesPerWarp + tile) * kTileTokens + key_of_scores();
-                    auto* words = reinterpret_cast<__half2*>(&shared_.weights[key / 4].rows[row]);
-                    words[(lane_.index & 2) / 2] = high;
-                    words[2 + (lane_.index & 2) / 2] = __floats2half2_rn(r0, r1);
-                }
-                shared_.sums[2 * r + second][threadIdx.x] = sum;
+            for (int r = 0; r < S::kRowTiles; ++r) {
+                store_pair(step.rows[8 * r + row_of(0)], scores[r].x, scores[r].y, tops[2 * r], sums[2 * r]);
+                store_pair(step.rows[8 * r + row_of(1)], scores[r].z, scores[r].w, tops[2 * r + 1], sums[2 * r + 1]);
             }
         }
+#pragma unroll
+        for (int i = 0; i < 2 * S::kRowTiles; ++i) shared_.sums[i][threadIdx.x] = sums[i];
+    }
+
+    // The weights of a row and two keys.
+    __device__ __forceinline__ void store_pair(uint4& place, float score0, float score1, float top, float& sum) const {
+        const float p0 = exp2_approximate(__fsub_rn(score0, top)), p1 = exp2_approximate(__fsub_rn(score1, top));
+        sum = __fadd_rn(sum, __fadd_rn(p0, p1));
+        const __half2 high = __floats2half2_rn(p0, p1);
+        const float r0 = __fmul_rn(__fsub_rn(p0, __low2float(high)), 2048.0f);
+        const float r1 = __fmul_rn(__fsub_rn(p1, __high2float(high)), 2048.0f);
+        auto* words = reinterpret_cast<__half2*>(&place);
+        words[(lane_.index & 2) / 2] = high;
+        words[2 + (lane_.index & 2) / 2] = __floats2half2_rn(r0, r1);
     }
 
     // The leaf's values into the state. Meanwhile the next leaf's K and first values are on their way.
     __device__ __forceinline__ void add_values(uint32_t leaf, bool more, uint32_t longest,
-                                               const PerRow<S::kRows>& decay, uint2 (&values)[S::kTileSteps],
+                                               const PerRow<S::kRows>& decay, uint2 (&values)[S::kFreshTiles][S::kTileSteps],
                                                Accumulators& state, uint32_t& first_special) {
         constexpr bool kCarried = S::Numerics::kValueSums == ValueSums::kCarried;
 #pragma unroll 1
@@ -390,7 +409,7 @@ class Verify {
             if constexpr (kCarried) carry(high, state, decay, first == 0);
 #pragma unroll
             for (int half = 0; half < S::kFreshTiles; ++half) {
-                add_tile(leaf, first + half, more, longest, values, high, residual, first_special);
+                add_tile(leaf, first + half, more, longest, values[half], high, residual, first_special);
             }
 #pragma unroll
             for (int pair = 0; pair < S::kRowPairs; ++pair) {
@@ -422,7 +441,8 @@ class Verify {
         // Keeps the compiler from taking loads and conversions of one tile into the code of another: registers are few.
         __syncwarp();
         const uint4 keys = load_keys(leaf + 1, tile, more ? longest : 0);
-        const uint32_t next_leaf = leaf + (tile + 1) / S::kLeafTiles, next_tile = (tile + 1) % S::kLeafTiles;
+        const uint32_t next = tile + S::kFreshTiles;
+        const uint32_t next_leaf = leaf + next / S::kLeafTiles, next_tile = next % S::kLeafTiles;
         const uint32_t next_limit = next_leaf == leaf || more ? longest : 0;
         const uint32_t next_token = next_leaf * kLeafTokens + next_tile * kTileTokens + lane_.quad;
         const uint8_t* source = value_source(next_leaf, next_tile);
