@@ -155,6 +155,8 @@ inline void call(const char* op, const std::string& prefix, const Tensors& t, co
     params.group = static_cast<int32_t>(shape.group());
     params.kv_heads = static_cast<int32_t>(kv_heads);
     params.row_groups = static_cast<int32_t>(division.row_groups);
+    params.by_group = make_fast_divisor(static_cast<uint32_t>(params.group));
+    params.by_row_groups = make_fast_divisor(static_cast<uint32_t>(params.row_groups));
     params.max_tokens = static_cast<int32_t>(division.max_tokens);
     params.chunks = static_cast<int32_t>(division.chunks);
     params.q_aligned = loads_16_bytes(t.q);

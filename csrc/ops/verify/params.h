@@ -31,7 +31,7 @@ SM70_HOST_DEVICE constexpr int64_t verify_shared_bytes(int64_t head_dim, int64_t
     const int64_t query = rows * head_dim * 2, weights = kLeafTokens / 4 * (rows * 16 + 32);
     const int64_t keys = kLeafTokens * head_dim, sums = 2 * row_tiles * head_dim * 4;
     const int64_t scores = scores_replace_keys(head_dim) ? 16 : rows * static_cast<int64_t>(kLeafTokens) * 4;
-    return query + weights + keys + scores + sums + rows * warps * 4 + rows * 4 + 2 * 2 * 8 * 8 + 16;
+    return query + weights + keys + scores + sums + rows * warps * 4 + rows * 4 + 2 * 2 * 8 * 8 + 48;
 }
 
 struct VerifyParams {
@@ -48,7 +48,9 @@ struct VerifyParams {
     int32_t requests, q_rows;
     int32_t group;  // query heads of a KV head
     int32_t kv_heads;
-    int32_t row_groups;  // blocks' worths of rows of a request and KV head
+    int32_t row_groups;         // blocks' worths of rows of a request and KV head
+    FastDivisor by_group;       // division by them
+    FastDivisor by_row_groups;
     int32_t max_tokens;  // longest row that the block table can hold
     int32_t chunks;      // places of a row in the workspace
     uint32_t q_aligned;  // 16 bytes of q may be loaded at a time

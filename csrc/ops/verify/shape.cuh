@@ -4,19 +4,23 @@
 #include "device/paged_kv.cuh"
 #include "ops/verify/numerics.cuh"
 #include "ops/verify/params.h"
+#include "ops/verify/units.cuh"
 
 namespace sm70::verify {
 
-// Bytes of a format that tensor cores must not see in V, since a row that does not have the key would get 0 x them; and
-// that make the result of the rows that have the key NaN.
+// Bytes of K and V that make NaN of the result of every row that has their key.
 template <typename Format>
 struct SpecialBytes;
 
 template <>
 struct SpecialBytes<E4M3> {
-    // Bits 7, 15, 23, 31 of bytes that are NaN. As operands they are +-480 x 2^-8: finite.
+    // Bits 7, 15, 23, 31 of bytes that are NaN.
     __device__ __forceinline__ static uint32_t find(uint32_t word) { return OperandFormat<E4M3>::nan_bits(word); }
-    __device__ __forceinline__ static void make_finite(uint32_t&, uint32_t) {}
+    // Whether two words of V, which two lanes hold, have one: each lane looks at its own half. As operands they are
+    // +-480 x 2^-8, finite: rows that do not have the key multiply it by 0.
+    __device__ __forceinline__ static bool in_values(const uint32_t (&words)[2], uint32_t half) {
+        return find(half == 0 ? words[0] : words[1]) != 0;
+    }
 };
 
 template <>
@@ -25,8 +29,13 @@ struct SpecialBytes<E5M2> {
     __device__ __forceinline__ static uint32_t find(uint32_t word) {
         return ((word & 0x7f7f7f7fu) + 0x04040404u) & 0x80808080u;
     }
-    __device__ __forceinline__ static void make_finite(uint32_t& word, uint32_t found) {
-        word &= ~((found >> 7) * 0xffu);
+    // The same; but 0 x these would be NaN for the rows that do not have the key, so they become 0.
+    __device__ __forceinline__ static bool in_values(uint32_t (&words)[2], uint32_t) {
+        const uint32_t found[2] = {find(words[0]), find(words[1])};
+        if ((found[0] | found[1]) == 0) return false;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) words[i] &= ~((found[i] >> 7) * 0xffu);
+        return true;
     }
 };
 
@@ -73,8 +82,11 @@ struct VerifyShared {
     int32_t lengths[S::kRows];  // 0: not a row of this pass
     const uint8_t* key_tiles[2][S::kLeafTiles];  // by the parity of the leaf
     const uint8_t* value_tiles[2][S::kLeafTiles];
+    Unit unit;
+    UnitPlace cursor;
+    int32_t is_unit;
     int32_t first_special;  // key with a byte that makes results NaN
-    int32_t padding[3];
+    int32_t padding;
 };
 
 // A number a row, kept once in each warp: row r by lane r mod 32.

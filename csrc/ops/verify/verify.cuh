@@ -54,11 +54,25 @@ class Verify {
     }
 
     __device__ __forceinline__ void run() {
-        UnitCursor<S::kRows, most_chunks(S::kHeadDim)> cursor;
-        Unit unit;
-        for (int32_t number = static_cast<int32_t>(blockIdx.x); cursor.seek(p_, number, unit);
-             number += static_cast<int32_t>(gridDim.x)) {
-            reduce_unit(unit);
+        // The unit is kept in shared memory: it takes registers that the leaves need.
+        if (threadIdx.x == 0) shared_.cursor = {0, 0, static_cast<int32_t>(blockIdx.x)};
+        while (true) {
+            __syncthreads();  // the last unit is done with shared memory
+            if (warp_ == 0) {
+                UnitCursor<S::kRows, most_chunks(S::kHeadDim)> cursor{shared_.cursor};
+                Unit found{};
+                const bool is_unit = cursor.seek(p_, found);
+                __syncwarp();
+                if (lane_.index == 0) {
+                    shared_.cursor = cursor.next(static_cast<int32_t>(gridDim.x));
+                    shared_.unit = found;
+                    shared_.is_unit = is_unit;
+                    shared_.first_special = kNoKey;
+                }
+            }
+            __syncthreads();
+            if (!shared_.is_unit) return;
+            reduce_unit();
         }
     }
 
@@ -77,18 +91,16 @@ class Verify {
         int32_t query_row, member;
     };
     __device__ __forceinline__ Row row_at(const Unit& unit, uint32_t row) const {
-        const int32_t index = unit.row_group * S::kRows + static_cast<int32_t>(row);
-        const int32_t query_row = index / p_.group;
-        return {query_row, index - query_row * p_.group};
+        const uint32_t index = unit.row_group * S::kRows + row, query_row = p_.by_group.divide(index);
+        return {static_cast<int32_t>(query_row), static_cast<int32_t>(p_.by_group.remainder(index, query_row))};
     }
 
-    __device__ __forceinline__ void reduce_unit(const Unit& unit) {
+    __device__ __forceinline__ void reduce_unit() {
+        const Unit& unit = shared_.unit;
         const uint32_t first = static_cast<uint32_t>(unit.chunk) * unit.pass.leaves;
         const uint32_t last = min(first + unit.pass.leaves, static_cast<uint32_t>(leaves_of(unit.pass.longest)));
-        __syncthreads();  // the last unit is done with shared memory
         load_query(unit);
         if (threadIdx.x < S::kRows) shared_.lengths[threadIdx.x] = length_in_pass(unit, threadIdx.x);
-        if (threadIdx.x == 0) shared_.first_special = kNoKey;
 #pragma unroll
         for (int i = 0; i < 2 * S::kRowTiles; ++i) shared_.sums[i][threadIdx.x] = 0.0f;
         if (threadIdx.x < S::kLeafTiles) {
@@ -100,15 +112,17 @@ class Verify {
         uint2 values[S::kFreshTiles][S::kTileSteps];
 #pragma unroll
         for (int tile = 0; tile < S::kFreshTiles; ++tile) load_values(values[tile], first, tile, longest);
+        {
+            uint4 keys[S::kStagedKeys];
 #pragma unroll
-        for (int load = 0; load < S::kStagedKeys; ++load) {
-            shared_.keys[load][threadIdx.x] = load_keys(first, load, longest);
+            for (int load = 0; load < S::kStagedKeys; ++load) keys[load] = load_keys(first, load, longest);
+#pragma unroll
+            for (int load = 0; load < S::kStagedKeys; ++load) shared_.keys[load][threadIdx.x] = keys[load];
         }
         PerRow<S::kRows> maximum;
 #pragma unroll
         for (float& owned : maximum.owned) owned = __int_as_float(0xff800000);
         Accumulators state = {};
-        uint32_t first_special = kNoKey;
         const uint32_t shortest = shortest_row();
 
         for (uint32_t leaf = first; leaf < last; ++leaf) {
@@ -118,15 +132,15 @@ class Verify {
 
             const bool masked = (leaf + 1) * kLeafTokens > shortest;
 #pragma unroll
-            for (int tile = 0; tile < S::kTilesPerWarp; ++tile) score_tile(leaf, tile, masked, first_special);
+            for (int tile = 0; tile < S::kTilesPerWarp; ++tile) score_tile(leaf, tile, masked);
             __syncthreads();
             if (more && threadIdx.x < S::kLeafTiles) place_tile(unit, leaf + 1, next);
             const PerRow<S::kRows> decay = advance(maximum);
             store_weights(maximum, decay);
             __syncthreads();
-            add_values(leaf, more, longest, decay, values, state, first_special);
+            add_values(leaf, more, longest, decay, values, state);
         }
-        finish(unit, first * kLeafTokens, maximum, state, first_special);
+        finish(unit, maximum, state);
     }
 
     __device__ __forceinline__ int32_t length_in_pass(const Unit& unit, uint32_t row) const {
@@ -216,6 +230,11 @@ class Verify {
         }
     }
 
+    // A byte that makes NaN of the rows that have this key.
+    __device__ __forceinline__ void mark_special(uint32_t key) {
+        atomicMin(&shared_.first_special, static_cast<int32_t>(key));
+    }
+
     // Where a thread's four scores of a row tile wait for their weights.
     __device__ __forceinline__ float4& scores_of(int tile, int row_tile) {
         if constexpr (S::kScoresReplaceKeys) return reinterpret_cast<float4&>(shared_.keys[row_tile][threadIdx.x]);
@@ -223,7 +242,7 @@ class Verify {
     }
 
     // Scores of all rows and 16 keys from what is staged, minus infinity past each row's length, and their maxima.
-    __device__ __forceinline__ void score_tile(uint32_t leaf, int tile, bool masked, uint32_t& first_special) {
+    __device__ __forceinline__ void score_tile(uint32_t leaf, int tile, bool masked) {
         constexpr Compensation kCompensation = S::Numerics::kCompensation;
         HalfFragment keys[2][S::kKeyPairs][4];
         uint32_t special[2] = {0, 0};
@@ -242,20 +261,22 @@ class Verify {
         }
         if ((special[0] | special[1]) != 0) {
             const uint32_t first = leaf * kLeafTokens + (warp_ * S::kTilesPerWarp + tile) * kTileTokens;
-            first_special = min(first_special, first + lane_.operand_row + (special[0] != 0 ? 0 : 8));
+            mark_special(first + lane_.operand_row + (special[0] != 0 ? 0 : 8));
         }
         // One copy of this code for all row tiles: straight, it would not fit the instruction cache. A tile's exchanges go
         // beside the next one's products.
-        ScoreSums<kCompensation> sums[2], next[2];
-        multiply(0, keys, sums);
+        ScoreSums<kCompensation> even[2], odd[2];
+        multiply(0, keys, even);
 #pragma unroll 1
-        for (int r = 1; r < S::kRowTiles; ++r) {
-            multiply(r, keys, next);
-            settle(leaf, tile, r - 1, masked, sums);
-#pragma unroll
-            for (int t = 0; t < 2; ++t) sums[t] = next[t];
+        for (int r = 1; r + 1 < S::kRowTiles; r += 2) {
+            multiply(r, keys, odd);
+            settle(leaf, tile, r - 1, masked, even);
+            multiply(r + 1, keys, even);
+            settle(leaf, tile, r, masked, odd);
         }
-        settle(leaf, tile, S::kRowTiles - 1, masked, sums);
+        multiply(S::kRowTiles - 1, keys, odd);
+        settle(leaf, tile, S::kRowTiles - 2, masked, even);
+        settle(leaf, tile, S::kRowTiles - 1, masked, odd);
     }
 
     // A row tile's products with 16 keys, by quad-pairs.
@@ -364,9 +385,12 @@ class Verify {
     __device__ __forceinline__ void store_weights(const PerRow<S::kRows>& maximum, const PerRow<S::kRows>& decay) {
         // All loads before the first store, which the compiler can't tell from their places.
         float tops[2 * S::kRowTiles], sums[2 * S::kRowTiles];
+        PerRow<S::kRows> references;
+#pragma unroll
+        for (int i = 0; i < PerRow<S::kRows>::kOwned; ++i) references.owned[i] = reference(maximum.owned[i]);
 #pragma unroll
         for (int i = 0; i < 2 * S::kRowTiles; ++i) {
-            tops[i] = reference(maximum.of(8 * (i / 2), row_of(i % 2)));
+            tops[i] = references.of(8 * (i / 2), row_of(i % 2));
             sums[i] = __fmul_rn(shared_.sums[i][threadIdx.x], decay.of(8 * (i / 2), row_of(i % 2)));
         }
 #pragma unroll
@@ -401,7 +425,7 @@ class Verify {
     // The leaf's values into the state. Meanwhile the next leaf's K and first values are on their way.
     __device__ __forceinline__ void add_values(uint32_t leaf, bool more, uint32_t longest,
                                                const PerRow<S::kRows>& decay, uint2 (&values)[S::kFreshTiles][S::kTileSteps],
-                                               Accumulators& state, uint32_t& first_special) {
+                                               Accumulators& state) {
         constexpr bool kCarried = S::Numerics::kValueSums == ValueSums::kCarried;
 #pragma unroll 1
         for (uint32_t first = 0; first < S::kLeafTiles; first += S::kFreshTiles) {
@@ -409,7 +433,7 @@ class Verify {
             if constexpr (kCarried) carry(high, state, decay, first == 0);
 #pragma unroll
             for (int half = 0; half < S::kFreshTiles; ++half) {
-                add_tile(leaf, first + half, more, longest, values[half], high, residual, first_special);
+                add_tile(leaf, first + half, more, longest, values[half], high, residual);
             }
 #pragma unroll
             for (int pair = 0; pair < S::kRowPairs; ++pair) {
@@ -437,27 +461,24 @@ class Verify {
     // 16 keys.
     __device__ __forceinline__ void add_tile(uint32_t leaf, uint32_t tile, bool more, uint32_t longest,
                                              uint2 (&values)[S::kTileSteps], Accumulators& high,
-                                             Accumulators& residual, uint32_t& first_special) {
+                                             Accumulators& residual) {
         // Keeps the compiler from taking loads and conversions of one tile into the code of another: registers are few.
         __syncwarp();
         const uint4 keys = load_keys(leaf + 1, tile, more ? longest : 0);
         const uint32_t next = tile + S::kFreshTiles;
         const uint32_t next_leaf = leaf + next / S::kLeafTiles, next_tile = next % S::kLeafTiles;
         const uint32_t next_limit = next_leaf == leaf || more ? longest : 0;
-        const uint32_t next_token = next_leaf * kLeafTokens + next_tile * kTileTokens + lane_.quad;
+        const int32_t next_live =
+            static_cast<int32_t>(next_limit) -
+            static_cast<int32_t>(next_leaf * kLeafTokens + next_tile * kTileTokens + lane_.quad);
         const uint8_t* source = value_source(next_leaf, next_tile);
         uint32_t special_steps = 0;
 #pragma unroll
         for (int step = 0; step < S::kTileSteps; ++step) {
             uint32_t words[2] = {values[step].x, values[step].y};
-            const uint32_t found[2] = {S::Special::find(words[0]), S::Special::find(words[1])};
-            if ((found[0] | found[1]) != 0) {
-                special_steps |= 1u << step;
-                S::Special::make_finite(words[0], found[0]);
-                S::Special::make_finite(words[1], found[1]);
-            }
+            if (S::Special::in_values(words, tile_of_pair())) special_steps |= 1u << step;
             const HalfFragment v[2] = {S::Operand::operand(words), S::Operand::operand(words + 1)};
-            values[step] = load_8_bytes(source, next_token + 4 * step < next_limit);
+            values[step] = load_8_bytes(source, 4 * step < next_live);
             source += 4 * p_.kv.v.token_bytes;
             const auto& weights = shared_.weights[S::kTileSteps * tile + step].rows;
 #pragma unroll
@@ -472,7 +493,7 @@ class Verify {
         }
         if (special_steps != 0) {
             const uint32_t step = static_cast<uint32_t>(__ffs(static_cast<int>(special_steps)) - 1);
-            first_special = min(first_special, leaf * kLeafTokens + kTileTokens * tile + 4 * step + lane_.quad);
+            mark_special(leaf * kLeafTokens + kTileTokens * tile + 4 * step + lane_.quad);
         }
         if (more) shared_.keys[tile][threadIdx.x] = keys;
     }
@@ -491,9 +512,9 @@ class Verify {
     }
 
     // The state of the rows that have keys in the chunk, to their slots.
-    __device__ __forceinline__ void finish(const Unit& unit, uint32_t first_token, const PerRow<S::kRows>& maximum,
-                                           const Accumulators& state, uint32_t first_special) {
-        if (first_special != kNoKey) atomicMin(&shared_.first_special, static_cast<int32_t>(first_special));
+    __device__ __forceinline__ void finish(const Unit& unit, const PerRow<S::kRows>& maximum,
+                                           const Accumulators& state) {
+        const uint32_t first_token = static_cast<uint32_t>(unit.chunk * unit.pass.leaves) * kLeafTokens;
 #pragma unroll
         for (int r = 0; r < S::kRowTiles; ++r) {
 #pragma unroll
@@ -579,7 +600,7 @@ class Verify {
     }
 
     static constexpr uint32_t kAll = 0xffffffffu;
-    static constexpr uint32_t kNoKey = 0x7fffffffu;
+    static constexpr int32_t kNoKey = 0x7fffffff;
 
     const VerifyParams& p_;
     VerifyShared<S>& shared_;
