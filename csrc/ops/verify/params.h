@@ -28,7 +28,7 @@ SM70_HOST_DEVICE constexpr bool scores_replace_keys(int64_t head_dim) {
 // their struct.
 SM70_HOST_DEVICE constexpr int64_t verify_shared_bytes(int64_t head_dim, int64_t row_tiles) {
     const int64_t rows = 8 * row_tiles, warps = head_dim / 32;
-    const int64_t query = rows * head_dim * 2, weights = kLeafTokens / 4 * (rows * 16 + 32);
+    const int64_t query = rows * head_dim * 2, weights = kLeafTokens / 4 * (rows * 16 + 16);
     const int64_t keys = kLeafTokens * head_dim, sums = 2 * row_tiles * head_dim * 4;
     const int64_t scores = scores_replace_keys(head_dim) ? 16 : rows * static_cast<int64_t>(kLeafTokens) * 4;
     return query + weights + keys + scores + sums + rows * warps * 4 + rows * 4 + 2 * 2 * 8 * 8 + 48;

@@ -69,11 +69,11 @@ template <typename S>
 struct VerifyShared {
     // Q as A fragments: [row tile][eight dimensions of a load][lane] x two k-steps.
     uint4 q[S::kRowTiles][S::kHeadDim / 32][32];
-    // Weights as A fragments: of a row and four keys the high halves, then the residual ones. The padding sends the
-    // k-steps that a store goes to into different banks.
+    // Weights as A fragments: of a row and four keys the high halves, then the residual ones. The padding keeps the
+    // k-steps and rows that a store goes to in different banks.
     struct Step {
         uint4 rows[S::kRows];
-        uint4 padding[2];
+        uint4 padding;
     } weights[S::kSteps];
     uint4 keys[S::kStagedKeys][S::kThreads];  // K of the next leaf, by the thread that will use it; then its scores
     float4 scores[S::kScoresReplaceKeys ? 1 : S::kScores][S::kScoresReplaceKeys ? 1 : S::kThreads];

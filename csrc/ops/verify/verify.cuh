@@ -410,16 +410,25 @@ class Verify {
         for (int i = 0; i < 2 * S::kRowTiles; ++i) shared_.sums[i][threadIdx.x] = sums[i];
     }
 
+    // With a residual, cut: that takes no turn of the slow XU pipe, and the residual makes up for it.
+    __device__ __forceinline__ static __half2 high_halves(float p0, float p1) {
+        if constexpr (!S::Numerics::kResidual) return __floats2half2_rn(p0, p1);
+        return __halves2half2(__float2half_rz(p0), __float2half_rz(p1));
+    }
+
     // The weights of a row and two keys.
     __device__ __forceinline__ void store_pair(uint4& place, float score0, float score1, float top, float& sum) const {
         const float p0 = exp2_approximate(__fsub_rn(score0, top)), p1 = exp2_approximate(__fsub_rn(score1, top));
         sum = __fadd_rn(sum, __fadd_rn(p0, p1));
-        const __half2 high = __floats2half2_rn(p0, p1);
+        const __half2 high = high_halves(p0, p1);
         const float r0 = __fmul_rn(__fsub_rn(p0, __low2float(high)), 2048.0f);
         const float r1 = __fmul_rn(__fsub_rn(p1, __high2float(high)), 2048.0f);
-        auto* words = reinterpret_cast<__half2*>(&place);
-        words[(lane_.index & 2) / 2] = high;
-        words[2 + (lane_.index & 2) / 2] = __floats2half2_rn(r0, r1);
+        const __half2 residual = __floats2half2_rn(r0, r1);
+        // Half of the lanes store the residual first: so all 32 are in banks of their own (Step::padding).
+        const bool swapped = lane_.quad_pair >= 2;
+        auto* words = reinterpret_cast<__half2*>(&place) + (lane_.index & 2) / 2;
+        words[swapped ? 2 : 0] = swapped ? residual : high;
+        words[swapped ? 0 : 2] = swapped ? high : residual;
     }
 
     // The leaf's values into the state. Meanwhile the next leaf's K and first values are on their way.
@@ -435,9 +444,10 @@ class Verify {
             for (int half = 0; half < S::kFreshTiles; ++half) {
                 add_tile(leaf, first + half, more, longest, values[half], high, residual);
             }
+            float factors[S::kRowPairs][2];
+            find_factors(factors, decay, first == 0);
 #pragma unroll
             for (int pair = 0; pair < S::kRowPairs; ++pair) {
-                const float factors[2] = {factor_of(decay, first == 0, pair, 0), factor_of(decay, first == 0, pair, 1)};
 #pragma unroll
                 for (int b = 0; b < 2; ++b) {
 #pragma unroll
@@ -445,17 +455,26 @@ class Verify {
                         float fresh = high[pair][b][i];
                         if constexpr (S::Numerics::kResidual) fresh = __fmaf_rn(residual[pair][b][i], 0x1p-11f, fresh);
                         float& sum = state[pair][b][i];
-                        sum = kCarried ? fresh : __fmaf_rn(sum, factors[i / 2 % 2], fresh);
+                        sum = kCarried ? fresh : __fmaf_rn(sum, factors[pair][i / 2 % 2], fresh);
                     }
                 }
             }
         }
     }
 
-    // What a row's state counts by: the leaf's maximum may be above those before it.
-    __device__ __forceinline__ float factor_of(const PerRow<S::kRows>& decay, bool first, int pair, int second) const {
-        const float factor = decay.of(16 * pair, 8 * tile_of_pair() + row_of(second));
-        return first ? factor : 1.0f;
+    // What the states of the lane's rows count by: the leaf's maxima may be above those before it.
+    __device__ __forceinline__ void find_factors(float (&factors)[S::kRowPairs][2], const PerRow<S::kRows>& decay,
+                                                 bool first) const {
+#pragma unroll
+        for (int pair = 0; pair < S::kRowPairs; ++pair) factors[pair][0] = factors[pair][1] = 1.0f;
+        if (!first) return;
+#pragma unroll
+        for (int pair = 0; pair < S::kRowPairs; ++pair) {
+#pragma unroll
+            for (int second = 0; second < 2; ++second) {
+                factors[pair][second] = decay.of(16 * pair, 8 * tile_of_pair() + row_of(second));
+            }
+        }
     }
 
     // 16 keys.
@@ -500,13 +519,14 @@ class Verify {
 
     __device__ __forceinline__ void carry(Accumulators& to, const Accumulators& from, const PerRow<S::kRows>& decay,
                                           bool first) const {
+        float factors[S::kRowPairs][2];
+        find_factors(factors, decay, first);
 #pragma unroll
         for (int pair = 0; pair < S::kRowPairs; ++pair) {
-            const float factors[2] = {factor_of(decay, first, pair, 0), factor_of(decay, first, pair, 1)};
 #pragma unroll
             for (int b = 0; b < 2; ++b) {
 #pragma unroll
-                for (int i = 0; i < 8; ++i) to[pair][b][i] = __fmul_rn(from[pair][b][i], factors[i / 2 % 2]);
+                for (int i = 0; i < 8; ++i) to[pair][b][i] = __fmul_rn(from[pair][b][i], factors[pair][i / 2 % 2]);
             }
         }
     }
