@@ -84,7 +84,7 @@ struct VerifyShared {
     const uint8_t* value_tiles[2][S::kLeafTiles];
     Unit unit;
     UnitPlace cursor;
-    int32_t is_unit;
+    int32_t is_last;
     int32_t first_special;  // key with a byte that makes results NaN
     int32_t padding;
 };

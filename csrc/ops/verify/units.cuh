@@ -54,20 +54,20 @@ class UnitCursor {
 
     __device__ __forceinline__ UnitPlace next(int32_t distance) const { return {first_, before_, unit_ + distance}; }
 
-    // The unit of the place; false if there are no more.
-    __device__ __forceinline__ bool seek(const VerifyParams& p, Unit& found) {
-        const int32_t unit = unit_;
+    // The unit of the place; false if there are no more. `last` if the next place has none for certain.
+    __device__ __forceinline__ bool seek(const VerifyParams& p, int32_t distance, Unit& found, bool& last) {
         const int32_t groups = p.requests * p.row_groups;
         Counted counted = count(p, first_ + lane());
         int32_t inclusive = scan(counted.units);
-        while (unit >= before_ + __shfl_sync(kAll, inclusive, 31)) {
+        while (unit_ >= before_ + __shfl_sync(kAll, inclusive, 31)) {
             before_ += __shfl_sync(kAll, inclusive, 31);
             first_ += 32;
             if (first_ >= groups) return false;
             counted = count(p, first_ + lane());
             inclusive = scan(counted.units);
         }
-        int32_t rest = unit - before_;
+        last = first_ + 32 >= groups && unit_ + distance >= before_ + __shfl_sync(kAll, inclusive, 31);
+        int32_t rest = unit_ - before_;
         const int from = __ffs(static_cast<int>(__ballot_sync(kAll, rest < inclusive))) - 1;
         rest -= __shfl_sync(kAll, inclusive - counted.units, from);
         find_row_group(p, first_ + from, found);
@@ -75,7 +75,7 @@ class UnitCursor {
         int32_t chunks = chunks_of(found.pass.longest, found.pass.leaves);
         while (rest >= chunks * p.kv_heads) {
             rest -= chunks * p.kv_heads;
-            found.pass = next_pass(p, found, found.pass.leaves);
+            found.pass = pass_below(p, found, found.pass.leaves);
             chunks = chunks_of(found.pass.longest, found.pass.leaves);
         }
         found.head = p.kv_heads == 1 ? 0 : rest / chunks;
@@ -85,11 +85,14 @@ class UnitCursor {
 
  private:
     static constexpr uint32_t kAll = 0xffffffffu;
-    static constexpr int32_t kAnyLeaves = 0x7fffffff;
 
     struct Counted {
         Pass first;
         int32_t units;  // of all passes
+    };
+
+    struct Rows {
+        int32_t first, last;
     };
 
     __device__ __forceinline__ static int32_t lane() { return static_cast<int32_t>(threadIdx.x & 31); }
@@ -100,25 +103,22 @@ class UnitCursor {
         unit.row_group = static_cast<int32_t>(p.by_row_groups.remainder(static_cast<uint32_t>(group), request));
     }
 
+    __device__ __forceinline__ static Rows query_rows(const VerifyParams& p, const Unit& unit) {
+        const uint32_t row = static_cast<uint32_t>(unit.row_group * kRows);
+        return {static_cast<int32_t>(p.by_group.divide(row)),
+                min(p.q_rows, static_cast<int32_t>(p.by_group.divide(row + kRows - 1)) + 1)};
+    }
+
     // The pass of the row group with the largest chunks below `leaves`; its longest row has length 0 if there is none.
-    // `more` tells whether another may follow.
-    __device__ __forceinline__ static Pass next_pass(const VerifyParams& p, const Unit& unit, int32_t leaves,
-                                                     bool* more = nullptr) {
-        const uint32_t first_row = static_cast<uint32_t>(unit.row_group * kRows);
-        const int32_t first = static_cast<int32_t>(p.by_group.divide(first_row));
-        const int32_t last = min(p.q_rows, static_cast<int32_t>(p.by_group.divide(first_row + kRows - 1)) + 1);
-        int32_t longest = 0, shortest = 0x7fffffff;
-#pragma unroll 4
-        for (int32_t row = first; row < last; ++row) {
+    __device__ __forceinline__ static Pass pass_below(const VerifyParams& p, const Unit& unit, int32_t leaves) {
+        const Rows rows = query_rows(p, unit);
+        int32_t longest = 0;
+#pragma unroll 1
+        for (int32_t row = rows.first; row < rows.last; ++row) {
             const int32_t length = row_length(p, unit.request, row);
-            if (length > 0 && leaves_of_chunk(length, kMostChunks) < leaves) {
-                longest = max(longest, length);
-                shortest = min(shortest, length);
-            }
+            if (leaves_of_chunk(length, kMostChunks) < leaves) longest = max(longest, length);
         }
-        const Pass pass{leaves_of_chunk(longest, kMostChunks), longest};
-        if (more != nullptr) *more = longest > 0 && leaves_of_chunk(shortest, kMostChunks) < pass.leaves;
-        return pass;
+        return {leaves_of_chunk(longest, kMostChunks), longest};
     }
 
     __device__ __forceinline__ static Counted count(const VerifyParams& p, int32_t group) {
@@ -126,11 +126,23 @@ class UnitCursor {
         if (group >= p.requests * p.row_groups) return counted;
         Unit unit;
         find_row_group(p, group, unit);
-        bool more;
-        counted.first = next_pass(p, unit, kAnyLeaves, &more);
-        counted.units = chunks_of(counted.first.longest, counted.first.leaves) * p.kv_heads;
-        for (Pass pass = counted.first; more;) {
-            pass = next_pass(p, unit, pass.leaves, &more);
+        const Rows rows = query_rows(p, unit);
+        const int32_t* source = p.row_lengths + unit.request * p.lengths_request_stride;
+        int32_t longest = 0;
+        uint32_t shortest = 0xffffffffu;
+#pragma unroll 4
+        for (int32_t row = rows.first; row < rows.last; ++row) {
+            const int32_t length = source[row * p.lengths_row_stride];
+            if (static_cast<uint32_t>(length) > static_cast<uint32_t>(p.max_tokens)) __trap();
+            longest = max(longest, length);
+            shortest = min(shortest, static_cast<uint32_t>(length) - 1u);  // 0 is no length
+        }
+        counted.first = {leaves_of_chunk(longest, kMostChunks), longest};
+        counted.units = chunks_of(longest, counted.first.leaves) * p.kv_heads;
+        if (longest == 0) return counted;
+        const int32_t least = leaves_of_chunk(static_cast<int32_t>(shortest + 1u), kMostChunks);
+        for (Pass pass = counted.first; pass.leaves > least;) {
+            pass = pass_below(p, unit, pass.leaves);
             counted.units += chunks_of(pass.longest, pass.leaves) * p.kv_heads;
         }
         return counted;

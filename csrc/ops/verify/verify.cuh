@@ -24,7 +24,6 @@
 // and 1.38 GHz; the SM's port 5600. 256K keys are 25.6 leaves an SM: 0.171 ms by the tensor cores, 0.158 by DRAM.
 #pragma once
 
-#include "device/registers.cuh"
 #include "device/softmax_output.cuh"
 #include "ops/verify/shape.cuh"
 #include "ops/verify/units.cuh"
@@ -56,24 +55,13 @@ class Verify {
     __device__ __forceinline__ void run() {
         // The unit is kept in shared memory: it takes registers that the leaves need.
         if (threadIdx.x == 0) shared_.cursor = {0, 0, static_cast<int32_t>(blockIdx.x)};
-        while (true) {
+        do {
             __syncthreads();  // the last unit is done with shared memory
-            if (warp_ == 0) {
-                UnitCursor<S::kRows, most_chunks(S::kHeadDim)> cursor{shared_.cursor};
-                Unit found{};
-                const bool is_unit = cursor.seek(p_, found);
-                __syncwarp();
-                if (lane_.index == 0) {
-                    shared_.cursor = cursor.next(static_cast<int32_t>(gridDim.x));
-                    shared_.unit = found;
-                    shared_.is_unit = is_unit;
-                    shared_.first_special = kNoKey;
-                }
-            }
+            if (warp_ == 0) find_unit();
             __syncthreads();
-            if (!shared_.is_unit) return;
+            if (shared_.unit.pass.longest == 0) return;
             reduce_unit();
-        }
+        } while (!shared_.is_last);
     }
 
  private:
@@ -95,30 +83,46 @@ class Verify {
         return {static_cast<int32_t>(query_row), static_cast<int32_t>(p_.by_group.remainder(index, query_row))};
     }
 
+    // By a warp. Without a unit the longest row has length 0.
+    __device__ __forceinline__ void find_unit() {
+        const auto distance = static_cast<int32_t>(gridDim.x);
+        UnitCursor<S::kRows, most_chunks(S::kHeadDim)> cursor{shared_.cursor};
+        Unit unit{};
+        bool last = false;
+        if (!cursor.seek(p_, distance, unit, last)) unit.pass.longest = 0;
+        __syncwarp();
+        if (lane_.index == 0) {
+            shared_.cursor = cursor.next(distance);
+            shared_.unit = unit;
+            shared_.is_last = last;
+            shared_.first_special = kNoKey;
+        }
+    }
+
     __device__ __forceinline__ void reduce_unit() {
         const Unit& unit = shared_.unit;
         const uint32_t first = static_cast<uint32_t>(unit.chunk) * unit.pass.leaves;
         const uint32_t last = min(first + unit.pass.leaves, static_cast<uint32_t>(leaves_of(unit.pass.longest)));
-        load_query(unit);
+        const uint32_t longest = static_cast<uint32_t>(unit.pass.longest);
+        if (threadIdx.x < S::kLeafTiles) place_tile(unit, first, find_tile(unit, first));
         if (threadIdx.x < S::kRows) shared_.lengths[threadIdx.x] = length_in_pass(unit, threadIdx.x);
 #pragma unroll
         for (int i = 0; i < 2 * S::kRowTiles; ++i) shared_.sums[i][threadIdx.x] = 0.0f;
-        if (threadIdx.x < S::kLeafTiles) {
-            place_tile(unit, first, find_tile(unit, first));
-        }
         __syncthreads();
 
-        const uint32_t longest = static_cast<uint32_t>(unit.pass.longest);
+        // All that the first leaf needs is on its way at once.
         uint2 values[S::kFreshTiles][S::kTileSteps];
-#pragma unroll
-        for (int tile = 0; tile < S::kFreshTiles; ++tile) load_values(values[tile], first, tile, longest);
         {
             uint4 keys[S::kStagedKeys];
 #pragma unroll
             for (int load = 0; load < S::kStagedKeys; ++load) keys[load] = load_keys(first, load, longest);
 #pragma unroll
+            for (int tile = 0; tile < S::kFreshTiles; ++tile) load_values(values[tile], first, tile, longest);
+            load_query(unit);
+#pragma unroll
             for (int load = 0; load < S::kStagedKeys; ++load) shared_.keys[load][threadIdx.x] = keys[load];
         }
+        __syncthreads();
         PerRow<S::kRows> maximum;
 #pragma unroll
         for (float& owned : maximum.owned) owned = __int_as_float(0xff800000);
@@ -164,30 +168,36 @@ class Verify {
         return shortest;
     }
 
-    // Rows past the last are zeros.
+    // Rows past the last are zeros. In the order of VerifyShared::q; a lane's eight dimensions are those of a load of K.
     __device__ __forceinline__ void load_query(const Unit& unit) {
-        constexpr uint32_t kItems = S::kRowTiles * S::kHeadDim;
-        for (uint32_t item = forgotten(threadIdx.x); item < kItems; item += S::kThreads) {
-            // The order of VerifyShared::q; a lane's eight dimensions are those of a load of K.
-            const uint32_t lane = item % 32, eight = item / 32 % (S::kHeadDim / 32), tile = item / S::kHeadDim;
-            const uint32_t row = 8 * tile + (lane & 3) + 4 * (lane >> 4), quad_pair = lane >> 2 & 3;
-            const uint32_t dimension = 32 * eight + 8 * quad_pair;
-            const Row at = row_at(unit, row);
-            uint4 halves = make_uint4(0, 0, 0, 0);
-            if (at.query_row < p_.q_rows) {
-                const uint16_t* q = p_.q + unit.request * p_.q_request_stride + at.query_row * p_.q_row_stride +
-                                    (static_cast<int64_t>(unit.head) * p_.group + at.member) * p_.q_head_stride +
-                                    dimension;
-                if (p_.q_aligned) {
-                    halves = __ldg(reinterpret_cast<const uint4*>(q));
-                } else {
-                    uint32_t words[4];
+        const uint32_t lane = lane_.index, dimension = 32 * warp_ + 8 * lane_.quad_pair;
+        const uint16_t* source =
+            p_.q + unit.request * p_.q_request_stride + static_cast<int64_t>(unit.head) * p_.group * p_.q_head_stride;
+        uint4 halves[S::kRowTiles];
+        if (p_.q_aligned) {
 #pragma unroll
-                    for (int i = 0; i < 4; ++i) words[i] = q[2 * i] | static_cast<uint32_t>(q[2 * i + 1]) << 16;
-                    halves = make_uint4(words[0], words[1], words[2], words[3]);
+            for (int tile = 0; tile < S::kRowTiles; ++tile) {
+                const Row at = row_at(unit, 8 * tile + lane_.operand_row);
+                halves[tile] = make_uint4(0, 0, 0, 0);
+                if (at.query_row < p_.q_rows) {
+                    const uint16_t* q = source + at.query_row * p_.q_row_stride + at.member * p_.q_head_stride;
+                    halves[tile] = __ldg(reinterpret_cast<const uint4*>(q + dimension));
                 }
             }
-            shared_.q[tile][eight][lane] = halves;
+#pragma unroll
+            for (int tile = 0; tile < S::kRowTiles; ++tile) shared_.q[tile][warp_][lane] = halves[tile];
+            return;
+        }
+#pragma unroll 1
+        for (int tile = 0; tile < S::kRowTiles; ++tile) {
+            const Row at = row_at(unit, 8 * tile + lane_.operand_row);
+            uint32_t words[4] = {};
+            if (at.query_row < p_.q_rows) {
+                const uint16_t* q = source + at.query_row * p_.q_row_stride + at.member * p_.q_head_stride + dimension;
+#pragma unroll
+                for (int i = 0; i < 4; ++i) words[i] = q[2 * i] | static_cast<uint32_t>(q[2 * i + 1]) << 16;
+            }
+            shared_.q[tile][warp_][lane] = make_uint4(words[0], words[1], words[2], words[3]);
         }
     }
 
