@@ -16,10 +16,10 @@ template <>
 struct SpecialBytes<E4M3> {
     // Bits 7, 15, 23, 31 of bytes that are NaN.
     __device__ __forceinline__ static uint32_t find(uint32_t word) { return OperandFormat<E4M3>::nan_bits(word); }
-    // Whether two words of V, which two lanes hold, have one: each lane looks at its own half. As operands they are
+    // Nonzero if two words of V, which two lanes hold, have one: each lane looks at its own half. As operands they are
     // +-480 x 2^-8, finite: rows that do not have the key multiply it by 0.
-    __device__ __forceinline__ static bool in_values(const uint32_t (&words)[2], uint32_t half) {
-        return find(half == 0 ? words[0] : words[1]) != 0;
+    __device__ __forceinline__ static uint32_t in_values(const uint32_t (&words)[2], uint32_t half) {
+        return find(half == 0 ? words[0] : words[1]);
     }
 };
 
@@ -30,12 +30,13 @@ struct SpecialBytes<E5M2> {
         return ((word & 0x7f7f7f7fu) + 0x04040404u) & 0x80808080u;
     }
     // The same; but 0 x these would be NaN for the rows that do not have the key, so they become 0.
-    __device__ __forceinline__ static bool in_values(uint32_t (&words)[2], uint32_t) {
+    __device__ __forceinline__ static uint32_t in_values(uint32_t (&words)[2], uint32_t) {
         const uint32_t found[2] = {find(words[0]), find(words[1])};
-        if ((found[0] | found[1]) == 0) return false;
+        if ((found[0] | found[1]) != 0) {
 #pragma unroll
-        for (int i = 0; i < 2; ++i) words[i] &= ~((found[i] >> 7) * 0xffu);
-        return true;
+            for (int i = 0; i < 2; ++i) words[i] &= ~((found[i] >> 7) * 0xffu);
+        }
+        return found[0] | found[1];
     }
 };
 
@@ -52,8 +53,8 @@ struct VerifyShape {
     static constexpr int kThreads = 32 * kWarps;
     static constexpr int kLeafTiles = kLeafTokens / kTileTokens;
     static constexpr int kTilesPerWarp = kLeafTiles / kWarps;  // of the scores
-    static constexpr int kKeyPairs = kHeadDim / 64;            // of loads of 8 bytes, a key and lane
-    static constexpr int kStagedKeys = 8;                      // such pairs, a leaf and thread
+    static constexpr int kKeySectors = kHeadDim / 32;          // of a key
+    static constexpr int kStagedKeys = 8;                      // 16 bytes of K, a leaf and thread
     static constexpr int kSteps = kLeafTokens / 4;             // k-steps of the values
     static constexpr int kTileSteps = kTileTokens / 4;
     static constexpr int kFreshTiles = 2;  // 32 keys: what fresh accumulators take
@@ -61,7 +62,7 @@ struct VerifyShape {
     // Scores of a thread, in fours: where they are fewer than its K, they take its place.
     static constexpr int kScores = kTilesPerWarp * kRowTiles;
     static constexpr bool kScoresReplaceKeys = scores_replace_keys(kHeadDim);
-    static_assert(2 * kTilesPerWarp * kKeyPairs == kStagedKeys && kStagedKeys == kLeafTiles && kRowTiles % 2 == 0);
+    static_assert(kTilesPerWarp * kKeySectors == kStagedKeys && kStagedKeys == kLeafTiles && kRowTiles % 2 == 0);
     static_assert(!kScoresReplaceKeys || kScores <= kStagedKeys);
 };
 

@@ -3,8 +3,8 @@
 // A block has D / 32 warps, 8 at D 256, one block an SM there. It reduces units (units.cuh) leaf by leaf: 128 keys, of
 // which each warp takes a share for the scores of all rows, and all of them for its own 32 dimensions of the values.
 //
-//   scores   m8n8k4, the four quad-pairs hold a quarter of the dimensions each. Lane (n = operand_row, qp = quad_pair)
-//            holds K[key n][32 j + 8 qp .. + 7] of two tiles of 8 keys as halves, 64 registers, converted once; Q comes
+//   scores   m8n8k4, the four quad-pairs hold a quarter of the dimensions each. A lane of quad-pair qp
+//            holds K[key][32 s + 8 qp .. + 7] of two keys for all s as halves, 64 registers, converted once; Q comes
 //            from shared memory, each fragment used for both tiles. A K16 product is two loads' 16 dimensions. Sums as
 //            numerics.cuh says; 12 exchanges a row tile add the quad-pairs and leave each lane two rows x two keys.
 //   weights  P = 2^(S - running maximum), as a high half and a residual half x 2^11, to shared memory in the order in
@@ -212,17 +212,26 @@ class Verify {
         shared_.value_tiles[leaf & 1][threadIdx.x] = tile_address(p_.kv.v, place, unit.head);
     }
 
-    // A sixteenth of a leaf's K a thread, by pairs of 8-byte loads: load l is key 8 t + n of tile u, dimensions
-    // 64 j + 8 qp and 32 more, with l = (2 u + t) kKeyPairs + j. The pair is a K16 product.
+    // Key that a lane holds of the two times eight of a tile. Quad-pairs have them in four orders, such that in the
+    // exchanges (settle()) all lanes keep and give the same registers.
+    __device__ __forceinline__ uint32_t key_in_tile(uint32_t t) const {
+        return 8 * (t ^ (lane_.quad_pair & 1)) + (lane_.operand_row ^ (4 * (lane_.quad_pair >> 1)));
+    }
+
+    // An eighth of a thread's K of a leaf: load l is sector s (32 dimensions, 8 for each quad-pair) of both of its keys in
+    // tile u, with l = u kKeySectors + s. Together the lanes read the 16 keys' sectors whole, in two instructions.
     __device__ __forceinline__ uint4 load_keys(uint32_t leaf, uint32_t load, uint32_t longest) const {
-        const uint32_t pair = load % S::kKeyPairs, eight = load / S::kKeyPairs;
-        const uint32_t tile = warp_ * S::kTilesPerWarp + eight / 2;
-        const uint32_t in_tile = 8 * (eight % 2) + lane_.operand_row;
-        const bool live = leaf * kLeafTokens + tile * kTileTokens + in_tile < longest;
-        const uint8_t* source =
-            shared_.key_tiles[leaf & 1][tile] + in_tile * p_.kv.k.token_bytes + 64 * pair + 8 * lane_.quad_pair;
-        const uint2 low = load_8_bytes(source, live), high = load_8_bytes(source + 32, live);
-        return make_uint4(low.x, low.y, high.x, high.y);
+        const uint32_t sector = load % S::kKeySectors, tile = warp_ * S::kTilesPerWarp + load / S::kKeySectors;
+        const int32_t live =
+            static_cast<int32_t>(longest) - static_cast<int32_t>(leaf * kLeafTokens + tile * kTileTokens);
+        const uint8_t* source = shared_.key_tiles[leaf & 1][tile] + 32 * sector + 8 * lane_.quad_pair;
+        uint2 words[2];
+#pragma unroll
+        for (int t = 0; t < 2; ++t) {
+            const uint32_t key = key_in_tile(t);
+            words[t] = load_8_bytes(source + key * p_.kv.k.token_bytes, static_cast<int32_t>(key) < live);
+        }
+        return make_uint4(words[0].x, words[0].y, words[1].x, words[1].y);
     }
 
     // V of a tile: k-step s is keys 4 s + quad; the lane's 8 bytes are four dimensions for each of two instructions.
@@ -245,6 +254,16 @@ class Verify {
         atomicMin(&shared_.first_special, static_cast<int32_t>(key));
     }
 
+    // Which keys of a tile have such a byte in V: it is read again, which is rare.
+    __device__ __forceinline__ void mark_special_values(uint32_t leaf, uint32_t tile, uint32_t longest) {
+        const uint32_t first = leaf * kLeafTokens + tile * kTileTokens + lane_.quad;
+        for (uint32_t step = 0; step < S::kTileSteps; ++step) {
+            const uint8_t* source = value_source(leaf, tile) + 4 * step * p_.kv.v.token_bytes;
+            const uint2 value = load_8_bytes(source, first + 4 * step < longest);
+            if ((S::Special::find(value.x) | S::Special::find(value.y)) != 0) mark_special(first + 4 * step);
+        }
+    }
+
     // Where a thread's four scores of a row tile wait for their weights.
     __device__ __forceinline__ float4& scores_of(int tile, int row_tile) {
         if constexpr (S::kScoresReplaceKeys) return reinterpret_cast<float4&>(shared_.keys[row_tile][threadIdx.x]);
@@ -254,24 +273,25 @@ class Verify {
     // Scores of all rows and 16 keys from what is staged, minus infinity past each row's length, and their maxima.
     __device__ __forceinline__ void score_tile(uint32_t leaf, int tile, bool masked) {
         constexpr Compensation kCompensation = S::Numerics::kCompensation;
-        HalfFragment keys[2][S::kKeyPairs][4];
+        HalfFragment keys[2][S::kKeySectors][2];
         uint32_t special[2] = {0, 0};
 #pragma unroll
-        for (int t = 0; t < 2; ++t) {
+        for (int sector = 0; sector < S::kKeySectors; ++sector) {
+            const uint4 stored = shared_.keys[tile * S::kKeySectors + sector][threadIdx.x];
+            const uint32_t words[2][2] = {{stored.x, stored.y}, {stored.z, stored.w}};
 #pragma unroll
-            for (int j = 0; j < S::kKeyPairs; ++j) {
-                const uint4 stored = shared_.keys[(2 * tile + t) * S::kKeyPairs + j][threadIdx.x];
-                const uint32_t words[4] = {stored.x, stored.y, stored.z, stored.w};
+            for (int t = 0; t < 2; ++t) {
 #pragma unroll
-                for (int w = 0; w < 4; ++w) {
-                    special[t] |= S::Special::find(words[w]);
-                    keys[t][j][w] = S::Operand::operand(words + w);
+                for (int w = 0; w < 2; ++w) {
+                    special[t] |= S::Special::find(words[t][w]);
+                    keys[t][sector][w] = S::Operand::operand(&words[t][w]);
                 }
             }
         }
-        if ((special[0] | special[1]) != 0) {
-            const uint32_t first = leaf * kLeafTokens + (warp_ * S::kTilesPerWarp + tile) * kTileTokens;
-            mark_special(first + lane_.operand_row + (special[0] != 0 ? 0 : 8));
+#pragma unroll
+        for (int t = 0; t < 2; ++t) {
+            if (special[t] == 0) continue;
+            mark_special(leaf * kLeafTokens + (warp_ * S::kTilesPerWarp + tile) * kTileTokens + key_in_tile(t));
         }
         // One copy of this code for all row tiles: straight, it would not fit the instruction cache. A tile's exchanges go
         // beside the next one's products.
@@ -290,20 +310,20 @@ class Verify {
     }
 
     // A row tile's products with 16 keys, by quad-pairs.
-    __device__ __forceinline__ void multiply(int r, const HalfFragment (&keys)[2][S::kKeyPairs][4],
+    __device__ __forceinline__ void multiply(int r, const HalfFragment (&keys)[2][S::kKeySectors][2],
                                              ScoreSums<S::Numerics::kCompensation> (&sums)[2]) const {
 #pragma unroll
-        for (int j = 0; j < S::kKeyPairs; ++j) {
-            const uint4 a = shared_.q[r][2 * j][lane_.index], b = shared_.q[r][2 * j + 1][lane_.index];
+        for (int sector = 0; sector < S::kKeySectors; sector += 2) {
+            const uint4 a = shared_.q[r][sector][lane_.index], b = shared_.q[r][sector + 1][lane_.index];
 #pragma unroll
             for (int t = 0; t < 2; ++t) {
                 const auto product = [&](float(&accumulator)[8]) {
-                    mma_row_col(accumulator, {a.x, a.y}, keys[t][j][0]);
-                    mma_row_col(accumulator, {a.z, a.w}, keys[t][j][1]);
-                    mma_row_col(accumulator, {b.x, b.y}, keys[t][j][2]);
-                    mma_row_col(accumulator, {b.z, b.w}, keys[t][j][3]);
+                    mma_row_col(accumulator, {a.x, a.y}, keys[t][sector][0]);
+                    mma_row_col(accumulator, {a.z, a.w}, keys[t][sector][1]);
+                    mma_row_col(accumulator, {b.x, b.y}, keys[t][sector + 1][0]);
+                    mma_row_col(accumulator, {b.z, b.w}, keys[t][sector + 1][1]);
                 };
-                if (j == 0) {
+                if (sector == 0) {
                     sums[t].start(product);
                 } else {
                     sums[t].add(product);
@@ -316,26 +336,20 @@ class Verify {
     __device__ __forceinline__ void settle(uint32_t leaf, int tile, int r, bool masked,
                                            const ScoreSums<S::Numerics::kCompensation> (&sums)[2]) {
         constexpr Compensation kCompensation = S::Numerics::kCompensation;
-        const bool odd = (lane_.quad_pair & 1) != 0, upper_pair = (lane_.quad_pair & 2) != 0;
         // Quad-pairs 2 i and 2 i + 1 exchange tiles, then pairs halves of the columns.
         float half[8], half_excess[8], scores[4];
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
-            half[i] = odd ? sums[1].values[i] : sums[0].values[i];
-            const float given = odd ? sums[0].values[i] : sums[1].values[i];
-            half_excess[i] = odd ? sums[1].excess[i] : sums[0].excess[i];
-            const float given_excess = odd ? sums[0].excess[i] : sums[1].excess[i];
-            join<kCompensation>(half[i], half_excess[i], exchange(given, 4), exchange_excess(given_excess, 4));
+            half[i] = sums[0].values[i];
+            half_excess[i] = sums[0].excess[i];
+            join<kCompensation>(half[i], half_excess[i], exchange(sums[1].values[i], 4),
+                                exchange_excess(sums[1].excess[i], 4));
         }
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            float kept = upper_pair ? half[i + 4] : half[i];
-            const float given = upper_pair ? half[i] : half[i + 4];
-            float kept_excess = upper_pair ? half_excess[i + 4] : half_excess[i];
-            const float given_excess = upper_pair ? half_excess[i] : half_excess[i + 4];
-            join<kCompensation>(kept, kept_excess, exchange(given, 8), exchange_excess(given_excess, 8));
-            if constexpr (kCompensation == Compensation::kKahan) kept = __fsub_rn(kept, kept_excess);
-            scores[i] = __fmul_rn(kept, score_scale_);
+            join<kCompensation>(half[i], half_excess[i], exchange(half[i + 4], 8), exchange_excess(half_excess[i + 4], 8));
+            const float sum = kCompensation == Compensation::kKahan ? __fsub_rn(half[i], half_excess[i]) : half[i];
+            scores[i] = __fmul_rn(sum, score_scale_);
         }
         if (masked) {
             const int32_t key = static_cast<int32_t>(
@@ -501,11 +515,11 @@ class Verify {
             static_cast<int32_t>(next_limit) -
             static_cast<int32_t>(next_leaf * kLeafTokens + next_tile * kTileTokens + lane_.quad);
         const uint8_t* source = value_source(next_leaf, next_tile);
-        uint32_t special_steps = 0;
+        uint32_t special = 0;
 #pragma unroll
         for (int step = 0; step < S::kTileSteps; ++step) {
             uint32_t words[2] = {values[step].x, values[step].y};
-            if (S::Special::in_values(words, tile_of_pair())) special_steps |= 1u << step;
+            special |= S::Special::in_values(words, tile_of_pair());
             const HalfFragment v[2] = {S::Operand::operand(words), S::Operand::operand(words + 1)};
             values[step] = load_8_bytes(source, 4 * step < next_live);
             source += 4 * p_.kv.v.token_bytes;
@@ -520,10 +534,7 @@ class Verify {
                 }
             }
         }
-        if (special_steps != 0) {
-            const uint32_t step = static_cast<uint32_t>(__ffs(static_cast<int>(special_steps)) - 1);
-            mark_special(leaf * kLeafTokens + kTileTokens * tile + 4 * step + lane_.quad);
-        }
+        if (special != 0) mark_special_values(leaf, tile, longest);
         if (more) shared_.keys[tile][threadIdx.x] = keys;
     }
 
