@@ -1,5 +1,5 @@
-// A call of verify: tensors become parameters, and two kernels run. Also for operators of tests, which build the kernels
-// in other ways.
+// A call of verify: tensors become parameters, and two kernels run. Also for operators of tests, which build the
+// kernels in other ways.
 #pragma once
 
 #include <torch/csrc/stable/tensor.h>
@@ -74,7 +74,7 @@ inline bool loads_16_bytes(const Tensor& q) {
     return aligned;
 }
 
-// Runs `<prefix>_<format>_d<D>_r<rows>` and `<prefix>_combine`.
+// Runs `<prefix>_<format>_d<D>_r<rows>` and `verify_combine`.
 inline void call(const char* op, const std::string& prefix, const Tensors& t, const std::string& kv_format,
                  const Numbers& numbers) {
     const Argument q{op, "q", t.q}, key{op, "key_cache", t.key_cache}, value{op, "value_cache", t.value_cache};
@@ -123,11 +123,17 @@ inline void call(const char* op, const std::string& prefix, const Tensors& t, co
     params.kv.v_scale = runtime::require_scale(op, "v_scale", numbers.v_scale);
     params.softmax_scale_log2 =
         static_cast<float>(runtime::require_scale(op, "softmax_scale", numbers.softmax_scale) * 1.4426950408889634);
-    const Shape shape{requests, q_rows, heads, kv_heads, head_dim, t.block_table.size(1) * t.key_cache.size(1),
+    const Shape shape{requests,
+                      q_rows,
+                      heads,
+                      kv_heads,
+                      head_dim,
+                      t.block_table.size(1) * t.key_cache.size(1),
                       device.multiprocessors};
     const Division division = divide(shape);
     if (requests * q_rows * division.row_groups * kv_heads * division.chunks > std::numeric_limits<int32_t>::max()) {
-        runtime::refuse(op, "q", std::to_string(requests * q_rows) + " rows of " + std::to_string(kv_heads) + " KV heads",
+        runtime::refuse(op, "q",
+                        std::to_string(requests * q_rows) + " rows of " + std::to_string(kv_heads) + " KV heads",
                         "fewer than 2^31 chunks of keys", "Verify in several calls");
     }
     params.slots = static_cast<float*>(runtime::require_workspace(workspace, division.workspace_bytes));
@@ -171,8 +177,8 @@ inline void call(const char* op, const std::string& prefix, const Tensors& t, co
     params.kv.tiles_per_page = make_fast_divisor(static_cast<uint32_t>(t.key_cache.size(1) / kTileTokens));
     params.kv.alignment = static_cast<uint32_t>(alignment);
 
-    const std::string kernel = prefix + "_" + format.name + "_d" + std::to_string(head_dim) + "_r" +
-                               std::to_string(8 * division.row_tiles);
+    const std::string kernel =
+        prefix + "_" + format.name + "_d" + std::to_string(head_dim) + "_r" + std::to_string(8 * division.row_tiles);
     runtime::Launch request{};
     request.kernel = kernel.c_str();
     request.grid = {static_cast<uint32_t>(division.blocks)};
@@ -196,8 +202,7 @@ inline void call(const char* op, const std::string& prefix, const Tensors& t, co
     combine.head_dim = static_cast<int32_t>(head_dim);
     combine.operand_scale_inverse = format.name == "e4m3" ? 256.0f : 1.0f;
     combine.slices = static_cast<int32_t>(ceil_div(shape.group() * head_dim, kCombineSlice));
-    const std::string combine_kernel = prefix + "_combine";
-    request.kernel = combine_kernel.c_str();
+    request.kernel = "verify_combine";
     request.grid = {static_cast<uint32_t>(requests * q_rows * kv_heads * combine.slices)};
     request.block = {kCombineThreads};
     request.dynamic_shared_bytes = 0;

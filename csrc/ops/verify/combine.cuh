@@ -98,8 +98,8 @@ __device__ __forceinline__ void combine(const CombineParams& p) {
                     if (present && first + i < chunks) {
                         const float* source = slots + (first + i) * slot;
                         states[i].values = __ldcg(reinterpret_cast<const float4*>(source + element));
-                        const float2 ml = __ldcg(
-                            reinterpret_cast<const float2*>(source + v.group * p.head_dim + 2 * place.member));
+                        const float2 ml =
+                            __ldcg(reinterpret_cast<const float2*>(source + v.group * p.head_dim + 2 * place.member));
                         states[i].denominator = {ml.x, ml.y};
                     }
                 }

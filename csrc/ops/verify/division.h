@@ -9,7 +9,7 @@
 
 namespace sm70::verify {
 
-constexpr int64_t kMostRowTiles = 6;  // of 8 rows: what a block's registers and shared memory hold
+constexpr int64_t kMostRowTiles = 6;              // of 8 rows: what a block's registers and shared memory hold
 constexpr int64_t kMaxTokens = int64_t{1} << 24;  // of a row
 constexpr int64_t kSharedBytesPerMultiprocessor = 96 << 10;
 

@@ -48,8 +48,8 @@ struct VerifyParams {
     int32_t requests, q_rows;
     int32_t group;  // query heads of a KV head
     int32_t kv_heads;
-    int32_t row_groups;         // blocks' worths of rows of a request and KV head
-    FastDivisor by_group;       // division by them
+    int32_t row_groups;    // blocks' worths of rows of a request and KV head
+    FastDivisor by_group;  // division by them
     FastDivisor by_row_groups;
     int32_t max_tokens;  // longest row that the block table can hold
     int32_t chunks;      // places of a row in the workspace

@@ -57,8 +57,8 @@ struct VerifyShape {
     static constexpr int kStagedKeys = 8;                      // 16 bytes of K, a leaf and thread
     static constexpr int kSteps = kLeafTokens / 4;             // k-steps of the values
     static constexpr int kTileSteps = kTileTokens / 4;
-    static constexpr int kFreshTiles = 2;  // 32 keys: what fresh accumulators take
-    static constexpr int kRowPairs = kRowTiles / 2;            // of row tiles: what one instruction of the values takes
+    static constexpr int kFreshTiles = 2;            // 32 keys: what fresh accumulators take
+    static constexpr int kRowPairs = kRowTiles / 2;  // of row tiles: what one instruction of the values takes
     // Scores of a thread, in fours: where they are fewer than its K, they take its place.
     static constexpr int kScores = kTilesPerWarp * kRowTiles;
     static constexpr bool kScoresReplaceKeys = scores_replace_keys(kHeadDim);
@@ -80,7 +80,7 @@ struct VerifyShared {
     float4 scores[S::kScoresReplaceKeys ? 1 : S::kScores][S::kScoresReplaceKeys ? 1 : S::kThreads];
     float sums[2 * S::kRowTiles][S::kThreads];  // of the weights of a thread's keys, by its rows
     float maxima[S::kWarps][S::kRows];
-    int32_t lengths[S::kRows];  // 0: not a row of this pass
+    int32_t lengths[S::kRows];                   // 0: not a row of this pass
     const uint8_t* key_tiles[2][S::kLeafTiles];  // by the parity of the leaf
     const uint8_t* value_tiles[2][S::kLeafTiles];
     Unit unit;

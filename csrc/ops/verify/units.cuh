@@ -1,9 +1,10 @@
 // Who computes what: units of work, from lengths that only the device knows.
 //
-// The rows of a request that share a block, a row group, pass over the keys together if their chunks have the same size.
-// They almost always do, since the size changes every 10240 tokens (D 256) and the lengths of a request's rows are
-// neighbours; where they don't, or where a row is a stranger, there are several passes, each of the rows of one size.
-// A unit is a chunk of a pass and a KV head. Units are numbered through: requests, row groups, passes, heads, chunks.
+// The rows of a request that share a block, a row group, pass over the keys together if their chunks have the same
+// size. They almost always do, since the size changes every 10240 tokens (D 256) and the lengths of a request's rows
+// are neighbours; where they don't, or where a row is a stranger, there are several passes, each of the rows of one
+// size. A unit is a chunk of a pass and a KV head. Units are numbered through: requests, row groups, passes, heads,
+// chunks.
 #pragma once
 
 #include "device/key_split.cuh"

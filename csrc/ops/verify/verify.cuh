@@ -11,9 +11,9 @@
 //            which lanes take them as A fragments: both in one load of 16 bytes. P is exact to 2^-23 of itself, down to
 //            2^-24 to 2^-35 of the largest.
 //   values   quad-pairs arranged 2 x 2: 16 rows x 16 dimensions an instruction, 48 x 32 a warp. V comes straight from
-//            global memory, 8 bytes a lane and k-step, each in flight for 32 keys. High and residual products have fresh
-//            accumulators for every 32 keys; residual x 2^-11 + high, then state x decay
-//            (the leaf's first time, else 1) + that: one FMA each.
+//            global memory, 8 bytes a lane and k-step, each in flight for 32 keys. High and residual products have
+//            fresh accumulators for every 32 keys; residual x 2^-11 + high, then state x decay (the leaf's first time,
+//            else 1) + that: one FMA each.
 //   K        of the next leaf is loaded during the values, two loads for every 32 keys, and waits in shared memory.
 //
 // Shared memory at 48 rows, D 256: Q 24 KB, weights 25 KB, K 32 KB, sums 12 KB, maxima and the rest 2 KB: 95 of 96 KB.
@@ -24,6 +24,7 @@
 // and 1.38 GHz; the SM's port 5600. 256K keys are 25.6 leaves an SM: 0.171 ms by the tensor cores, 0.158 by DRAM.
 #pragma once
 
+#include "device/registers.cuh"
 #include "device/softmax_output.cuh"
 #include "ops/verify/shape.cuh"
 #include "ops/verify/units.cuh"
@@ -168,7 +169,8 @@ class Verify {
         return shortest;
     }
 
-    // Rows past the last are zeros. In the order of VerifyShared::q; a lane's eight dimensions are those of a load of K.
+    // Rows past the last are zeros. In the order of VerifyShared::q; a lane's eight dimensions are those of a load of
+    // K.
     __device__ __forceinline__ void load_query(const Unit& unit) {
         const uint32_t lane = lane_.index, dimension = 32 * warp_ + 8 * lane_.quad_pair;
         const uint16_t* source =
@@ -215,11 +217,13 @@ class Verify {
     // Key that a lane holds of the two times eight of a tile. Quad-pairs have them in four orders, such that in the
     // exchanges (settle()) all lanes keep and give the same registers.
     __device__ __forceinline__ uint32_t key_in_tile(uint32_t t) const {
-        return 8 * (t ^ (lane_.quad_pair & 1)) + (lane_.operand_row ^ (4 * (lane_.quad_pair >> 1)));
+        // With 32 rows the compiler would keep these numbers through all loops, and spill others.
+        const Lane lane{S::kRowTiles == 4 ? forgotten(lane_.index) : lane_.index};
+        return 8 * (t ^ (lane.quad_pair & 1)) + (lane.operand_row ^ (4 * (lane.quad_pair >> 1)));
     }
 
-    // An eighth of a thread's K of a leaf: load l is sector s (32 dimensions, 8 for each quad-pair) of both of its keys in
-    // tile u, with l = u kKeySectors + s. Together the lanes read the 16 keys' sectors whole, in two instructions.
+    // An eighth of a thread's K of a leaf: load l is sector s (32 dimensions, 8 for each quad-pair) of both of its keys
+    // in tile u, with l = u kKeySectors + s. Together the lanes read the 16 keys' sectors whole, in two instructions.
     __device__ __forceinline__ uint4 load_keys(uint32_t leaf, uint32_t load, uint32_t longest) const {
         const uint32_t sector = load % S::kKeySectors, tile = warp_ * S::kTilesPerWarp + load / S::kKeySectors;
         const int32_t live =
@@ -293,8 +297,8 @@ class Verify {
             if (special[t] == 0) continue;
             mark_special(leaf * kLeafTokens + (warp_ * S::kTilesPerWarp + tile) * kTileTokens + key_in_tile(t));
         }
-        // One copy of this code for all row tiles: straight, it would not fit the instruction cache. A tile's exchanges go
-        // beside the next one's products.
+        // One copy of this code for all row tiles: straight, it would not fit the instruction cache. A tile's exchanges
+        // go beside the next one's products.
         ScoreSums<kCompensation> even[2], odd[2];
         multiply(0, keys, even);
 #pragma unroll 1
@@ -347,13 +351,14 @@ class Verify {
         }
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            join<kCompensation>(half[i], half_excess[i], exchange(half[i + 4], 8), exchange_excess(half_excess[i + 4], 8));
+            join<kCompensation>(half[i], half_excess[i], exchange(half[i + 4], 8),
+                                exchange_excess(half_excess[i + 4], 8));
             const float sum = kCompensation == Compensation::kKahan ? __fsub_rn(half[i], half_excess[i]) : half[i];
             scores[i] = __fmul_rn(sum, score_scale_);
         }
         if (masked) {
-            const int32_t key = static_cast<int32_t>(
-                leaf * kLeafTokens + (warp_ * S::kTilesPerWarp + tile) * kTileTokens + key_of_scores());
+            const int32_t key = static_cast<int32_t>(leaf * kLeafTokens +
+                                                     (warp_ * S::kTilesPerWarp + tile) * kTileTokens + key_of_scores());
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 if (key + i % 2 >= shared_.lengths[8 * r + row_of(i / 2)]) scores[i] = __int_as_float(0xff800000);
@@ -457,8 +462,8 @@ class Verify {
 
     // The leaf's values into the state. Meanwhile the next leaf's K and first values are on their way.
     __device__ __forceinline__ void add_values(uint32_t leaf, bool more, uint32_t longest,
-                                               const PerRow<S::kRows>& decay, uint2 (&values)[S::kFreshTiles][S::kTileSteps],
-                                               Accumulators& state) {
+                                               const PerRow<S::kRows>& decay,
+                                               uint2 (&values)[S::kFreshTiles][S::kTileSteps], Accumulators& state) {
         constexpr bool kCarried = S::Numerics::kValueSums == ValueSums::kCarried;
 #pragma unroll 1
         for (uint32_t first = 0; first < S::kLeafTiles; first += S::kFreshTiles) {
@@ -511,9 +516,8 @@ class Verify {
         const uint32_t next = tile + S::kFreshTiles;
         const uint32_t next_leaf = leaf + next / S::kLeafTiles, next_tile = next % S::kLeafTiles;
         const uint32_t next_limit = next_leaf == leaf || more ? longest : 0;
-        const int32_t next_live =
-            static_cast<int32_t>(next_limit) -
-            static_cast<int32_t>(next_leaf * kLeafTokens + next_tile * kTileTokens + lane_.quad);
+        const int32_t next_live = static_cast<int32_t>(next_limit) -
+                                  static_cast<int32_t>(next_leaf * kLeafTokens + next_tile * kTileTokens + lane_.quad);
         const uint8_t* source = value_source(next_leaf, next_tile);
         uint32_t special = 0;
 #pragma unroll
@@ -597,7 +601,8 @@ class Verify {
                     float kept[2], given[2];
 #pragma unroll
                     for (int j = 0; j < 2; ++j) {
-                        const float low = partial(state[pair][0][i + j], sum), high = partial(state[pair][1][i + j], sum);
+                        const float low = partial(state[pair][0][i + j], sum),
+                                    high = partial(state[pair][1][i + j], sum);
                         kept[j] = upper ? high : low;
                         given[j] = __shfl_xor_sync(kAll, upper ? low : high, 2);
                     }
