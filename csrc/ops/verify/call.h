@@ -74,9 +74,9 @@ inline bool loads_16_bytes(const Tensor& q) {
     return aligned;
 }
 
-// Runs `<prefix>_<format>_d<D>_r<rows>` and `verify_combine`.
+// Runs `<prefix>_<format>_d<D>_r<rows>` and `verify_combine`. `one_chunk`: kernels that do not cut rows into chunks.
 inline void call(const char* op, const std::string& prefix, const Tensors& t, const std::string& kv_format,
-                 const Numbers& numbers) {
+                 const Numbers& numbers, bool one_chunk = false) {
     const Argument q{op, "q", t.q}, key{op, "key_cache", t.key_cache}, value{op, "value_cache", t.value_cache};
     const Argument table{op, "block_table", t.block_table}, lengths{op, "row_lengths", t.row_lengths};
     const Argument out{op, "out", t.out}, workspace{op, "workspace", t.workspace};
@@ -201,6 +201,7 @@ inline void call(const char* op, const std::string& prefix, const Tensors& t, co
     combine.verify = params;
     combine.head_dim = static_cast<int32_t>(head_dim);
     combine.operand_scale_inverse = format.name == "e4m3" ? 256.0f : 1.0f;
+    combine.most_chunks = one_chunk ? 1 : most_chunks(static_cast<int32_t>(head_dim));
     combine.slices = static_cast<int32_t>(ceil_div(shape.group() * head_dim, kCombineSlice));
     request.kernel = "verify_combine";
     request.grid = {static_cast<uint32_t>(requests * q_rows * kv_heads * combine.slices)};

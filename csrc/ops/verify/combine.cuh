@@ -67,7 +67,7 @@ __device__ __forceinline__ void combine(const CombineParams& p) {
         if (warp == 0 && present) store(v, place, zeros, __int_as_float(0xff800000));
         return;
     }
-    const int32_t chunks = chunks_of(length, leaves_of_chunk(length, most_chunks(p.head_dim)));
+    const int32_t chunks = chunks_of(length, leaves_of_chunk(length, p.most_chunks));
     const int32_t batches = (chunks + kCombineBatch - 1) / kCombineBatch;
     int32_t batches_of_warp = 1;  // a power of two, so that warps have aligned parts
     while (batches_of_warp * kCombineWarps < batches) batches_of_warp *= 2;

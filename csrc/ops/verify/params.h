@@ -62,6 +62,7 @@ struct CombineParams {
     int32_t head_dim;
     float operand_scale_inverse;  // numerators are of value x operand scale
     int32_t slices;               // blocks for each row and KV head
+    int32_t most_chunks;          // of a row
 };
 
 constexpr int32_t kCombineThreads = 256;

@@ -49,6 +49,7 @@ struct VerifyShape {
     static constexpr int kHeadDim = kHeadDim_;
     static constexpr int kRowTiles = kRowTiles_;  // tiles of 8 rows: 2, 4 or 6
     static constexpr int kRows = 8 * kRowTiles;
+    static constexpr int kMostChunks = Numerics::kValueSums == ValueSums::kCarried ? 1 : most_chunks(kHeadDim);
     static constexpr int kWarps = kHeadDim / 32;
     static constexpr int kThreads = 32 * kWarps;
     static constexpr int kLeafTiles = kLeafTokens / kTileTokens;

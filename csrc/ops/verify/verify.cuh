@@ -87,7 +87,7 @@ class Verify {
     // By a warp. Without a unit the longest row has length 0.
     __device__ __forceinline__ void find_unit() {
         const auto distance = static_cast<int32_t>(gridDim.x);
-        UnitCursor<S::kRows, most_chunks(S::kHeadDim)> cursor{shared_.cursor};
+        UnitCursor<S::kRows, S::kMostChunks> cursor{shared_.cursor};
         Unit unit{};
         bool last = false;
         if (!cursor.seek(p_, distance, unit, last)) unit.pass.longest = 0;
@@ -152,7 +152,7 @@ class Verify {
         const Row at = row_at(unit, row);
         if (at.query_row >= p_.q_rows) return 0;
         const int32_t length = row_length(p_, unit.request, at.query_row);
-        return leaves_of_chunk(length, most_chunks(S::kHeadDim)) == unit.pass.leaves ? length : 0;
+        return leaves_of_chunk(length, S::kMostChunks) == unit.pass.leaves ? length : 0;
     }
 
     // Of the rows of the pass: up to there no mask is needed.

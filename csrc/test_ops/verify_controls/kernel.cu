@@ -7,7 +7,7 @@ namespace sm70::verify {
 
 using None = Numerics<Compensation::kNone, true, ValueSums::kFresh, Partials::kNumerators>;
 using Kahan = Numerics<Compensation::kKahan, true, ValueSums::kFresh, Partials::kNumerators>;
-// One accumulator of the values over a whole chunk.
+// One accumulator of the values over a whole row.
 using Carried = Numerics<Compensation::kPlain, true, ValueSums::kCarried, Partials::kNumerators>;
 // Weights of one half, without a residual.
 using Single = Numerics<Compensation::kPlain, false, ValueSums::kFresh, Partials::kNumerators>;

@@ -21,7 +21,8 @@ void verify_controls(const Tensor& q, const Tensor& key_cache, const Tensor& val
                      double softmax_scale, double k_scale, double v_scale, const std::optional<Tensor>& lse) {
     const std::optional<Tensor> none;
     const verify::Tensors tensors{q, key_cache, value_cache, block_table, row_lengths, out, workspace, none, none, lse};
-    verify::call("verify_controls", "verify_" + numerics, tensors, "e4m3", {softmax_scale, k_scale, v_scale});
+    verify::call("verify_controls", "verify_" + numerics, tensors, "e4m3", {softmax_scale, k_scale, v_scale},
+                 numerics == "carried");
 }
 
 }  // namespace sm70::verify_controls
