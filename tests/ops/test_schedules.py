@@ -16,6 +16,7 @@ from sm70_kernels.ops import kv_cache
 from sm70_kernels.reference.compare import compare_bitwise
 from tests.ops import marks
 from tests.ops.decode_cases import LEAF, VARIANTS, make_case
+from tests.ops import verify_cases
 from tests.ops.kv_cases import canonical_nan, fill_live, make_cache, make_rows, poison, random_bytes
 
 SEEDS = range(1, 33)
@@ -48,8 +49,19 @@ def decode_both_ways() -> list[Tensor]:
     return [tensor for variant in VARIANTS for tensor in case.run(variant)]
 
 
+def verify_rows() -> list[Tensor]:
+    """Rows of one chunk and of several, padding, a tail in the last tile, two KV heads."""
+    case = verify_cases.make_case([[300, 0, 17], [LEAF, LEAF - 1, 1]], page=48, group=3, kv_heads=2, head_dim=64,
+                                  device=CPU)  # fmt: skip
+    return [*case.run()]
+
+
 #: By operator module, launches on small shapes that return what must not change.
-CASES: dict[str, Callable[[], list[Tensor]]] = {"decode": decode_both_ways, "kv_cache": write_and_gather}
+CASES: dict[str, Callable[[], list[Tensor]]] = {
+    "decode": decode_both_ways,
+    "kv_cache": write_and_gather,
+    "verify": verify_rows,
+}
 
 
 def test_every_operator_has_a_case() -> None:
