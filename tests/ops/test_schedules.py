@@ -14,9 +14,8 @@ from sm70_kernels import emulator
 from sm70_kernels.checks import Checks
 from sm70_kernels.ops import kv_cache
 from sm70_kernels.reference.compare import compare_bitwise
-from tests.ops import marks
+from tests.ops import marks, verify_cases
 from tests.ops.decode_cases import LEAF, VARIANTS, make_case
-from tests.ops import verify_cases
 from tests.ops.kv_cases import canonical_nan, fill_live, make_cache, make_rows, poison, random_bytes
 
 SEEDS = range(1, 33)

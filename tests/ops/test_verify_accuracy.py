@@ -146,7 +146,7 @@ def test_a_constant_v_gives_that_constant(tensor_rounding: Any, constant: float)
             assert bool((case.but(softmax_scale=scale).run().out == constant).all())
 
 
-# --- what the residual is for ------------------------------------------------------------------------------------------
+# --- what the residual is for ---
 
 
 def two_weights(device: torch.device, small: float, value: float) -> Case:
@@ -183,7 +183,7 @@ def test_weights_near_2_to_the_minus_9_and_1(device: torch.device, small: float,
 SCORE_OF_WEIGHTS = 2.0**-22 + 2.0**-21
 
 
-# --- ties --------------------------------------------------------------------------------------------------------------
+# --- ties ---
 
 
 def midpoint(total: int, device: torch.device) -> tuple[Case, Tensor]:
@@ -219,7 +219,7 @@ def test_ties_find_partial_results_in_fp16() -> None:
         assert bool((verify_controls.run(case, "halves")[0].out != expected).any())
 
 
-# --- truncation made visible -------------------------------------------------------------------------------------------
+# --- truncation made visible ---
 
 
 def slow_weights(total: int) -> Case:

@@ -17,7 +17,8 @@ from tests.ops.verify_cases import FORMATS, Case, Result, check_accuracy, check_
 #: enough for other chunks, and restored. A scale of 0 is no scale: NaN, until it is restored.
 LIVE = [draft(700, 4), draft(130, 4)]
 STEPS = [
-    ([[0] * 4] * 2, 1.0, 1.0), (LIVE, 1.0, 1.0), ([[0] * 4] * 2, 2.0, 1.0), ([[697, 698, 0, 0], [127, 0, 0, 0]], 1.0, 1.0),
+    ([[0] * 4] * 2, 1.0, 1.0), (LIVE, 1.0, 1.0), ([[0] * 4] * 2, 2.0, 1.0),
+    ([[697, 698, 0, 0], [127, 0, 0, 0]], 1.0, 1.0),
     ([[0, 0, 699, 700], [0, 128, 129, 130]], 0.5, 3.0), ([draft(20000, 4), [1, 0, 1, 0]], 1.0, 1.0),
     (LIVE, 0.0, 1.0), (LIVE, 1.0, 0.0), (LIVE, 1.0, 1.0),
 ]  # fmt: skip

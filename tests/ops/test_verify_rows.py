@@ -1,4 +1,4 @@
-"""The bits of a row depend on that row alone: not on its place, other rows, requests, pages, the division of the work."""
+"""The bits of a row depend on that row alone: not on its place, other rows, requests, pages or how work is divided."""
 
 from __future__ import annotations
 
