@@ -264,7 +264,8 @@ class Verify {
         for (uint32_t step = 0; step < S::kTileSteps; ++step) {
             const uint8_t* source = value_source(leaf, tile) + 4 * step * p_.kv.v.token_bytes;
             const uint2 value = load_8_bytes(source, first + 4 * step < longest);
-            if ((S::Special::find(value.x) | S::Special::find(value.y)) != 0) mark_special(first + 4 * step);
+            const uint32_t found = S::Special::find(value.x) | S::Special::find(value.y);
+            if ((found & kSpecialBits) != 0) mark_special(first + 4 * step);
         }
     }
 
@@ -294,7 +295,7 @@ class Verify {
         }
 #pragma unroll
         for (int t = 0; t < 2; ++t) {
-            if (special[t] == 0) continue;
+            if ((special[t] & kSpecialBits) == 0) continue;
             mark_special(leaf * kLeafTokens + (warp_ * S::kTilesPerWarp + tile) * kTileTokens + key_in_tile(t));
         }
         // One copy of this code for all row tiles: straight, it would not fit the instruction cache. A tile's exchanges
@@ -465,13 +466,14 @@ class Verify {
                                                const PerRow<S::kRows>& decay,
                                                uint2 (&values)[S::kFreshTiles][S::kTileSteps], Accumulators& state) {
         constexpr bool kCarried = S::Numerics::kValueSums == ValueSums::kCarried;
+        uint4 keys = make_uint4(0, 0, 0, 0);
 #pragma unroll 1
         for (uint32_t first = 0; first < S::kLeafTiles; first += S::kFreshTiles) {
             Accumulators high = {}, residual = {};
             if constexpr (kCarried) carry(high, state, decay, first == 0);
 #pragma unroll
             for (int half = 0; half < S::kFreshTiles; ++half) {
-                add_tile(leaf, first + half, more, longest, values[half], high, residual);
+                add_tile(leaf, first + half, more, longest, keys, values[half], high, residual);
             }
             float factors[S::kRowPairs][2];
             find_factors(factors, decay, first == 0);
@@ -489,6 +491,7 @@ class Verify {
                 }
             }
         }
+        if (more) shared_.keys[S::kStagedKeys - 1][threadIdx.x] = keys;
     }
 
     // What the states of the lane's rows count by: the leaf's maxima may be above those before it.
@@ -506,13 +509,15 @@ class Verify {
         }
     }
 
-    // 16 keys.
-    __device__ __forceinline__ void add_tile(uint32_t leaf, uint32_t tile, bool more, uint32_t longest,
+    // 16 keys. The K that the last call has loaded is there by now, and is put aside; this one loads more.
+    __device__ __forceinline__ void add_tile(uint32_t leaf, uint32_t tile, bool more, uint32_t longest, uint4& keys,
                                              uint2 (&values)[S::kTileSteps], Accumulators& high,
                                              Accumulators& residual) {
         // Keeps the compiler from taking loads and conversions of one tile into the code of another: registers are few.
         __syncwarp();
-        const uint4 keys = load_keys(leaf + 1, tile, more ? longest : 0);
+        // Before more loads are on their way: they share what a wait waits for.
+        if (more && tile > 0) shared_.keys[tile - 1][threadIdx.x] = keys;
+        keys = load_keys(leaf + 1, tile, more ? longest : 0);
         const uint32_t next = tile + S::kFreshTiles;
         const uint32_t next_leaf = leaf + next / S::kLeafTiles, next_tile = next % S::kLeafTiles;
         const uint32_t next_limit = next_leaf == leaf || more ? longest : 0;
@@ -538,8 +543,7 @@ class Verify {
                 }
             }
         }
-        if (special != 0) mark_special_values(leaf, tile, longest);
-        if (more) shared_.keys[tile][threadIdx.x] = keys;
+        if ((special & kSpecialBits) != 0) mark_special_values(leaf, tile, longest);
     }
 
     __device__ __forceinline__ void carry(Accumulators& to, const Accumulators& from, const PerRow<S::kRows>& decay,
