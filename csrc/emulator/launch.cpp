@@ -274,6 +274,55 @@ std::vector<uint64_t> blocks_to_run(const LaunchRequest& request, uint64_t total
     return blocks;
 }
 
+/// Runs blocks on as many threads as are asked for, and adds to the result. `stop`: one of them failed.
+void run_round(const LoadedKernel& kernel, const LaunchRequest& request, const LaunchState& state,
+               const std::vector<uint64_t>& blocks, std::atomic<bool>& stop, LaunchResult& result) {
+    std::atomic<size_t> next{0};
+    std::mutex mutex;
+    size_t failed_at = blocks.size();
+    const auto run_blocks = [&](auto& worker) {
+        uint64_t finished = 0;
+        std::string error;
+        size_t index = 0;
+        while (!stop.load(std::memory_order_relaxed) && (index = next.fetch_add(1)) < blocks.size()) {
+            error = worker.run_block(blocks[index]);
+            if (!error.empty()) break;
+            if (!stop.load(std::memory_order_relaxed)) ++finished;
+        }
+        const std::lock_guard<std::mutex> lock(mutex);
+        result.warp_instructions += worker.executed();
+        result.blocks_run += finished;
+        if (!error.empty()) {
+            stop.store(true);
+            if (index < failed_at) {
+                failed_at = index;
+                result.error = error;
+            }
+        }
+    };
+    const auto work = [&] {
+        const FloatingPointState floating_point;
+        if (request.instruments) {
+            Worker<WatcherList> worker(state, kernel, *request.instruments);
+            run_blocks(worker);
+        } else {
+            Worker<NoObserver> worker(state, kernel);
+            run_blocks(worker);
+        }
+    };
+    const unsigned processors = std::max(1u, std::thread::hardware_concurrency());
+    const unsigned wanted = std::min(request.threads ? request.threads : processors, 4 * processors);
+    const auto count = unsigned(std::min<size_t>(wanted, blocks.size()));
+    std::vector<std::thread> helpers;
+    try {
+        for (unsigned i = 1; i < count; ++i) helpers.emplace_back(work);
+    } catch (const std::system_error&) {
+        // The system gives no more threads: those there are, this one at least, do the work.
+    }
+    work();
+    for (auto& helper : helpers) helper.join();
+}
+
 }  // namespace
 
 LaunchResult run_launch(const LoadedKernel& kernel, const LaunchRequest& request) {
@@ -312,51 +361,14 @@ LaunchResult run_launch(const LoadedKernel& kernel, const LaunchRequest& request
             request.instruments->begin_launch(state, kernel, request);
             wished = request.instruments->blocks();
         }
-        const std::vector<uint64_t> blocks = blocks_to_run(request, result.blocks_total, std::move(wished));
-        std::atomic<size_t> next{0};
-        std::mutex mutex;
-        size_t failed_at = blocks.size();
-        const auto run_blocks = [&](auto& worker) {
-            uint64_t finished = 0;
-            std::string error;
-            size_t index = 0;
-            while (!stop.load(std::memory_order_relaxed) && (index = next.fetch_add(1)) < blocks.size()) {
-                error = worker.run_block(blocks[index]);
-                if (!error.empty()) break;
-                if (!stop.load(std::memory_order_relaxed)) ++finished;
-            }
-            const std::lock_guard<std::mutex> lock(mutex);
-            result.warp_instructions += worker.executed();
-            result.blocks_run += finished;
-            if (!error.empty()) {
-                stop.store(true);
-                if (index < failed_at) {
-                    failed_at = index;
-                    result.error = error;
-                }
-            }
-        };
-        const auto work = [&] {
-            const FloatingPointState floating_point;
-            if (request.instruments) {
-                Worker<WatcherList> worker(state, kernel, *request.instruments);
-                run_blocks(worker);
-            } else {
-                Worker<NoObserver> worker(state, kernel);
-                run_blocks(worker);
-            }
-        };
-        const unsigned processors = std::max(1u, std::thread::hardware_concurrency());
-        const unsigned wanted = std::min(request.threads ? request.threads : processors, 4 * processors);
-        const auto count = unsigned(std::min<size_t>(wanted, std::max<size_t>(blocks.size(), 1)));
-        std::vector<std::thread> helpers;
-        try {
-            for (unsigned i = 1; i < count; ++i) helpers.emplace_back(work);
-        } catch (const std::system_error&) {
-            // The system gives no more threads: those there are, this one at least, do the work.
+        const bool instruments_choose = !request.sampled && !wished.empty();
+        std::vector<uint64_t> blocks = blocks_to_run(request, result.blocks_total, std::move(wished));
+        while (!blocks.empty()) {
+            run_round(kernel, request, state, blocks, stop, result);
+            if (!instruments_choose || stop) break;
+            blocks = request.instruments->more_blocks();
+            if (!blocks.empty()) blocks = blocks_to_run(request, result.blocks_total, std::move(blocks));
         }
-        work();
-        for (auto& helper : helpers) helper.join();
         if (request.instruments) request.instruments->end_launch(result.error);
     } catch (const EmulatorError& error) {
         result.error = error.what();

@@ -157,7 +157,7 @@ def estimate(
     *,
     board: str = "v100-sxm2",
     clocks_mhz: Sequence[float] = CLOCKS_MHZ,
-    whole_blocks: int = 8,
+    whole_blocks: int | None = None,
     threads: int | None = None,
     **changes: float,
 ) -> Estimate:
@@ -167,11 +167,11 @@ def estimate(
         call: launches operators of this package; everything else in it costs nothing.
         board: a row of the machine table: ``v100-sxm2``, ``v100-72``, ``v100-pcie``.
         clocks_mhz: SM clocks; the first is the one whose details are reported.
-        whole_blocks: blocks of each grid that are run from start to end, evenly spaced. More where blocks
-            differ, fewer where they are long and alike.
+        whole_blocks: blocks of each grid that are run from start to end, evenly spaced. Left out, eight, or fewer
+            where they are long: see "What runs" in ``docs/cycle-model.md``.
         threads: worker threads of the emulator.
         changes: parameters of the machine table for a "what if" (``dram_gbps=425``), or budgets of the instrument
-            (``recorded``, ``heads``, ``instructions``). They are told in ``Estimate.machine``.
+            (``emulated``, ``recorded``, ``heads``, ``instructions``). They are told in ``Estimate.machine``.
 
     Raises:
         ValueError: the call launched nothing.
@@ -183,7 +183,7 @@ def estimate(
     options = {
         "board": board,
         "clocks": ",".join(f"{clock:g}" for clock in clocks_mhz),
-        "whole_blocks": whole_blocks,
+        **({} if whole_blocks is None else {"whole_blocks": whole_blocks}),
         **changes,
     }
     with Instruments(timing=options) as instruments:

@@ -59,6 +59,8 @@ class Figure(Record, kw_only=True, frozen=True):
 
     operator: str
     row: str
+    bench_row: str | None
+    """The row of ``benchmarks/`` that is the same work, where there is one."""
     milliseconds: str | None
     rate: str | None
     remark: str | None
@@ -220,6 +222,49 @@ def emulator(root: Path) -> str:
     return words + table(("row", "threads", "rate (median)", "target", "peak memory above start"), rows)
 
 
+def estimates(root: Path) -> str:
+    """Every row that the cycle model estimated, an operator a table, beside what another system took on V100."""
+    run = latest(root, "bench", gpu=False)
+    rows = [row for row in samples.read_rows(run.folder) if row.kind == samples.ESTIMATED]
+    bases = {json.dumps([row.facts["machine"], row.facts["estimated_clock_mhz"], row.device]) for row in rows}
+    if len(bases) != 1:
+        raise EvidenceError(f"{run.folder.name}: estimated rows rest on {len(bases)} machines, want one")
+    machine, clock, device = json.loads(bases.pop())
+    replaced = {figure.bench_row: figure for figure in published(root).operators if figure.bench_row}
+    parts = [
+        f"Estimated, not measured, by the cycle model: {device} at {clock:g} MHz and {machine['dram_gbps']:g} GB/s, "
+        f"machine table revision {machine['revision']}, {run.date}, run `{run.folder.name}`. `docs/cycle-model.md` has "
+        "the error to expect. Rates are of what a call must move or compute; the share of the roof is that of the "
+        "busier of DRAM and tensor cores, with all that the kernels move. Published figures are others' measurements "
+        "on V100, with their sources below.\n"
+    ]
+    for operator in sorted({row.operator for row in rows}):
+        lines = []
+        for row in sorted((row for row in rows if row.operator == operator), key=_natural):
+            facts, figure = row.facts, replaced.get(row.name)
+            busy = facts["estimated_utilisation"]
+            by_tensor = facts["estimated_tflops"] is not None and busy["tensor"] > busy["dram"]
+            rate = f"{facts['estimated_tflops']:.1f} TFLOP/s" if by_tensor else f"{facts['estimated_gbps']:.0f} GB/s"
+            lines.append(
+                (
+                    f"`{row.name}`",
+                    f"{facts['estimated_ms']:.4f} ms",
+                    rate,
+                    f"{facts['estimated_share_of_roof']:.0%}".replace("%", " %"),
+                    facts["estimated_bound"],
+                    f"{figure.milliseconds} ms" if figure and figure.milliseconds else "",
+                )
+            )
+        columns = ("row", "estimated", "rate", "of roof", "bound", "replaced system, as published")
+        parts.append(f"### {operator}, estimated\n\n{table(columns, lines)}")
+    return "\n".join(parts)
+
+
+def _natural(row: samples.Row) -> list[tuple[int, str]]:
+    """Sorts numbers in names by their value."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", row.name)]
+
+
 def roofs(root: Path) -> str:
     """What others say of the card."""
     found = published(root)
@@ -256,6 +301,7 @@ def blocks(root: Path, label: Callable[[Run], str]) -> dict[str, str]:
         "results": overview(root, label),
         "kv-cache": kv_cache(root),
         "emulator": emulator(root),
+        "estimates": estimates(root),
         "published-roofs": roofs(root),
         "published-operators": others(root),
     }

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from sm70_kernels.cycle_model import estimate, machine_table, report
+from sm70_kernels.cycle_model.model import from_report
+from sm70_kernels.inspect.watching import read_report
 from sm70_kernels.instruments import InstrumentError, Instruments
 
 from .timing_cases import aligned, cycles, timed
 
 #: Value of every parameter: a change of the table changes it, and must change the revision.
-REVISION, DIGEST = 1, "844f167431ec10b3"
+REVISION, DIGEST = 3, "844f167431ec10b3"
 #: Cycles a link on a V100 at 1530 MHz (1Cat-vLLM, docs/design), of timing_chains.cu's kernels; and chains a link.
 CHAINS = {
     "one_tensor_chain": (8.66, 1),
@@ -61,6 +63,44 @@ def test_shared_memory_takes_wavefronts(compiled, kernel, argument, wavefronts):
         return result.kernels[0].utilisation["lsu"] * cycles(result)
 
     assert (port(300) - port(100)) / 200 == pytest.approx(wavefronts, rel=0.01)
+
+
+LANES = np.arange(32)
+#: 16-byte loads by some lanes only: whose partner is absent pairs with it, so a quarter-warp's place serves two.
+PARTIAL = {
+    "even lanes": (LANES % 2 == 0, LANES // 2, 2),
+    "even lanes, eight words apart": (LANES % 2 == 0, LANES * 4, 16),
+    "lanes without bit 1": (LANES & 2 == 0, LANES // 4 * 2 + LANES % 2, 2),
+    "pairs and lone lanes": ((LANES < 8) | (LANES % 2 == 0), LANES // 2, 2),
+    "lanes of half a warp": (LANES < 16, LANES, 2),
+    "three of four": (LANES % 4 < 3, LANES, 4),
+    "three of four, one word a quarter-warp": (LANES % 4 < 3, LANES // 8, 2),
+    "one lane": (LANES == 13, LANES, 1),
+}
+
+
+@pytest.mark.parametrize("case", PARTIAL)
+def test_statistics_and_model_agree_on_wavefronts_of_partial_warps(compiled, case):
+    """A load's wavefronts by the statistics, and what it takes of the model's port, of one launch."""
+    active, index, expected = PARTIAL[case]
+    program = compiled("statistics")
+
+    def run(index: np.ndarray) -> tuple[int, float]:
+        index = np.where(active, index, -1).astype(np.int32)
+        with Instruments(statistics={}, timing={"launch_us": 0}) as instruments:
+            arguments = (index, np.zeros((32, 16), np.uint8))
+            program.run(
+                "shared_read_16", 1, 32, *arguments, outputs=(1,), dynamic_shared_bytes=16 * 128,
+                instruments=instruments.handle,
+            )  # fmt: skip
+            counted = read_report(instruments.report("statistics"))["shared_read_16"]
+            (load,) = (i for i in counted.instructions if i.opcode == "LDS" and i.warps)
+            (kernel,) = from_report(instruments.report("timing")).kernels
+        return load.wavefronts, kernel.utilisation["lsu"] * kernel.details["estimates"][0]["cycles"]
+
+    (wavefronts, port), (in_one_place, base) = run(index), run(index * 0)
+    assert wavefronts == expected
+    assert port - base == pytest.approx(wavefronts - in_one_place, abs=1e-3)
 
 
 def copy(compiled, **options):
@@ -146,6 +186,39 @@ def test_blocks_of_different_length_are_balanced(compiled):
     assert without_tail < cycles(every) < 1.5 * without_tail
     # Sampled blocks stand for their neighbours, and SMs are taken to keep step: docs/cycle-model.md, composition.
     assert cycles(run(16)) == pytest.approx(cycles(every), rel=0.15)
+
+
+def test_long_blocks_that_are_alike_are_enough(compiled):
+    """`emulated` bounds what runs: in rounds of two blocks, until lengths agree, or thrice as much has run."""
+    program, out = compiled("timing_units"), aligned(640 * 1024, np.float32)
+    source, sums = aligned(80 << 16, np.uint8), np.zeros(80 * 256, np.uint32)
+
+    def alike(**options):
+        arguments = (source, sums, np.int32((1 << 16) // 16 // 256))
+        return timed(program, "read_own", 80, 256, *arguments, outputs=(1,), **options)
+
+    def growing(**options):
+        return timed(program, "triangle", 320, 1024, out, np.int32(8), outputs=(0,), **options)
+
+    def traced(result):
+        return result.kernels[0].details["traced_blocks"]
+
+    eight, two = alike(), alike(emulated=1)
+    assert (traced(eight), traced(two)) == ([5, 15, 25, 35, 45, 55, 65, 75], [5, 75])
+    assert cycles(two) == cycles(eight)
+    # The beginnings of all blocks are there, those too that might have run to their end.
+    assert [result.kernels[0].details["heads"] for result in (eight, two)] == [80, 80]
+    assert two.kernels[0].dram_read_bytes == eight.kernels[0].dram_read_bytes
+
+    eight, two = growing(), growing(emulated=1)
+    assert (traced(eight), traced(two)) == ([20, 60, 100, 140, 180, 220, 260, 300], [20, 300])
+    pair = 2 * eight.kernels[0].warp_instructions // 320  # what a pair from the ends executes
+    assert traced(growing(emulated=pair // 2)) == [20, 60, 260, 300]
+    assert traced(growing(emulated=2 * pair)) == traced(eight)
+    assert two.kernels[0].details["sampling_error"] > 0.5 > eight.kernels[0].details["sampling_error"] > 0.1
+    # What is asked for runs.
+    assert len(traced(growing(emulated=1, whole_blocks=8))) == 2
+    assert len(traced(growing(whole_blocks=9))) == 9
 
 
 def test_an_sm_with_more_work_gets_more_of_the_memory(compiled):

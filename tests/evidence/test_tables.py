@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sm70_kernels.build.settings import ROOT
-from sm70_kernels.evidence import sums, tables
+from sm70_kernels.evidence import samples, sums, tables
 from sm70_kernels.evidence.schema import EvidenceError
 
 #: What a measurement looks like: a number and a unit of time or rate, a share of a roof, a speed-up.
@@ -98,6 +98,30 @@ def test_published_figures_have_sources_and_a_date() -> None:
     assert {entry.source for entry in (*found.roofs, *found.operators)} == set(found.sources)
 
 
+def test_every_estimate_is_called_one_and_stands_beside_the_replaced_system() -> None:
+    made = tables.estimates(ROOT)
+    run = tables.latest(ROOT, "bench", gpu=False)
+    assert re.match(
+        r"Estimated, not measured, .* at 1380 MHz and 850 GB/s, machine table revision \d+, .*" + run.folder.name, made
+    )
+    rows = {row.name: row.facts for row in samples.read_rows(run.folder) if row.kind == samples.ESTIMATED}
+    assert len(re.findall(r"^\| `", made, re.MULTILINE)) == len(rows)
+    figures = {figure.bench_row: figure.milliseconds for figure in tables.published(ROOT).operators if figure.bench_row}
+    paired = figures.keys() & rows.keys()
+    assert "decode-e4m3-G6-D256-page800-B1-256K" in paired
+    for name in paired:
+        (line,) = re.findall(rf"^\| `{re.escape(name)}` \|(.*)\|$", made, re.MULTILINE)
+        cells = [cell.strip() for cell in line.split("|")]
+        assert (cells[0], cells[-1]) == (f"{rows[name]['estimated_ms']:.4f} ms", f"{figures[name]} ms")
+
+
+def test_a_row_is_published_once_at_most() -> None:
+    named = [figure.bench_row for figure in tables.published(ROOT).operators if figure.bench_row]
+    assert len(named) == len(set(named))
+    operators = {entry.bench_row: entry.operator for entry in tables.published(ROOT).operators if entry.bench_row}
+    assert all(row.startswith(f"{operator}-") for row, operator in operators.items())
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A checkout with the evidence alone, nothing built."""
@@ -121,6 +145,21 @@ def test_a_changed_figure_is_stale(root: Path) -> None:
     path = root / tables.README
     path.write_text(re.sub(r"\d+ passed", "9999 passed", path.read_text()))
     assert tables.render(root, tables.README) != path.read_text()
+
+
+def test_estimates_of_two_machines_do_not_share_a_table(root: Path) -> None:
+    path = tables.latest(root, "bench", gpu=False).folder / "benchmark.json"
+    text = path.read_text()
+    path.write_text(text.replace('"estimated_clock_mhz": 1380', '"estimated_clock_mhz": 1530', 1))
+    assert path.read_text() != text
+    with pytest.raises(EvidenceError, match="rest on 2 machines, want one"):
+        tables.estimates(root)
+
+
+def test_a_changed_estimate_is_stale(root: Path) -> None:
+    path = root / tables.RESULTS
+    path.write_text(re.sub(r"(page800-B1-256K` \| )[\d.]+", r"\g<1>0.0100", path.read_text()))
+    assert tables.render(root, tables.RESULTS) != path.read_text()
 
 
 def test_an_unknown_block_and_a_figure_without_source_are_refused(root: Path) -> None:

@@ -38,7 +38,20 @@ uint32_t passes(const LaneAddresses& addresses, uint32_t lanes, uint32_t width, 
     each(lanes, [&](int lane) {
         for (uint32_t i = 0; i < words_a_lane; ++i) words[count++] = addresses.at[lane] / kBankBytes + i;
     });
-    if (!atomic) count = distinct(words, count);
+    if (!atomic) {
+        // Most accesses are free of conflicts, which needs no sorting to see: each bank has one word to deliver.
+        uint64_t of_bank[kBanks] = {};
+        uint32_t asked_once = 0;
+        bool conflict = false;
+        for (size_t i = 0; i < count && !conflict; ++i) {
+            const uint32_t bank = words[i] % kBanks;
+            conflict = asked_once >> bank & 1 && of_bank[bank] != words[i];
+            of_bank[bank] = words[i];
+            asked_once |= 1u << bank;
+        }
+        if (!conflict) return 1;
+        count = distinct(words, count);
+    }
     uint32_t asked[kBanks] = {}, most = 0;
     for (size_t i = 0; i < count; ++i) most = std::max(most, ++asked[words[i] % kBanks]);
     return most;
@@ -68,18 +81,19 @@ void interleave_stack(LaneAddresses& addresses) {
     }
 }
 
-Wavefronts shared_wavefronts(const LaneAddresses& addresses, uint32_t lanes, uint32_t width, bool atomic) {
-    // The port returns one register a wavefront, 128 bytes: 64-bit accesses go by half-warps, 128-bit ones by
-    // quarter-warps, also where lanes share addresses. Only if all lanes pair up, each with lane^1 or each with lane^2,
-    // are twice as many lanes served at a time (G. Smith, NVIDIA developer forum, "Unexpected shared memory bank
-    // conflict", of compute capability 7.0 to 7.5).
+Wavefronts shared_wavefronts(const LaneAddresses& addresses, uint32_t lanes, uint32_t width, Access access) {
+    // The port moves one register a wavefront, 128 bytes: 64-bit accesses go by half-warps, 128-bit ones by
+    // quarter-warps, also where lanes share addresses. Only a load of which all active lanes pair up, each with lane^1
+    // or each with lane^2, serves twice as many lanes at a time, because it packs the registers that it returns
+    // (G. Smith, NVIDIA developer forum, "Unexpected shared memory bank conflict", of compute capability 7.0 to 7.5).
     int group = width <= 4 ? kLanes : width == 8 ? kLanes / 2 : kLanes / 4;
-    if (width > 4 && !atomic && (is_paired(addresses, lanes, 1) || is_paired(addresses, lanes, 2))) group *= 2;
+    if (width > 4 && access == Access::Load && (is_paired(addresses, lanes, 1) || is_paired(addresses, lanes, 2)))
+        group *= 2;
     Wavefronts wavefronts;
     for (int first = 0; first < kLanes; first += group) {
         const uint32_t of_group = lanes & (group == kLanes ? kAllLanes : ((1u << group) - 1) << first);
         if (!of_group) continue;
-        wavefronts.taken += passes(addresses, of_group, width, atomic);
+        wavefronts.taken += passes(addresses, of_group, width, access == Access::Atomic);
         ++wavefronts.without_conflicts;
     }
     return wavefronts;

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "../access.h"
+#include "memory_use.h"
 
 namespace sm70emu {
 
@@ -25,7 +25,8 @@ struct Wavefronts {
     uint32_t without_conflicts = 0;  // what these lanes and this width need at least
 };
 
-/// Passes of a shared-memory access through the port of 32 banks of 4 bytes.
-Wavefronts shared_wavefronts(const LaneAddresses& addresses, uint32_t lanes, uint32_t width, bool atomic);
+/// Passes of a shared-memory access through the port of 32 banks of 4 bytes: what the statistics count and the cycle
+/// model's port takes.
+Wavefronts shared_wavefronts(const LaneAddresses& addresses, uint32_t lanes, uint32_t width, Access access);
 
 }  // namespace sm70emu

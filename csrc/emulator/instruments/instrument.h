@@ -38,6 +38,9 @@ class Instrument {
     virtual void begin_launch(const LaunchState&, const LoadedKernel&, const LaunchRequest&) {}
     /// The blocks to run where the caller leaves the choice; empty: no wish. Asked after begin_launch.
     virtual std::vector<uint64_t> blocks() { return {}; }
+    /// The blocks to run next, when all those have run, are over and their watchers gone; empty: no more. Asked only
+    /// where the choice is the instruments'.
+    virtual std::vector<uint64_t> more_blocks() { return {}; }
     /// A watcher for one worker thread of the launch. Called from that thread; so is its destructor.
     virtual std::unique_ptr<Watcher> watch() = 0;
     /// The launch is over, all watchers are gone. `error` is empty if it succeeded.

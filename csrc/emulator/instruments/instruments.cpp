@@ -75,6 +75,15 @@ std::vector<uint64_t> Instruments::blocks() {
     return wanted;
 }
 
+std::vector<uint64_t> Instruments::more_blocks() {
+    std::vector<uint64_t> wanted;
+    for (auto& [name, instrument] : named_) {
+        const auto blocks = instrument->more_blocks();
+        wanted.insert(wanted.end(), blocks.begin(), blocks.end());
+    }
+    return wanted;
+}
+
 void Instruments::end_launch(const std::string& error) {
     for (auto& [name, instrument] : named_) instrument->end_launch(error);
 }

@@ -24,6 +24,8 @@ class Instruments {
     void begin_launch(const LaunchState& state, const LoadedKernel& kernel, const LaunchRequest& request);
     /// The blocks to run, where any instrument has a wish: those of all that have one.
     std::vector<uint64_t> blocks();
+    /// The blocks to run after those, again until there are none.
+    std::vector<uint64_t> more_blocks();
     void end_launch(const std::string& error);
     std::vector<std::unique_ptr<Watcher>> watch();
 

@@ -192,8 +192,7 @@ class Statistics : public Instrument {
                 counts.ideal_sectors += ideal_sectors(addresses, lanes.global, width);
             }
             if (lanes.shared) {
-                const Wavefronts wavefronts =
-                    shared_wavefronts(addresses, lanes.shared, width, memory.access == Access::Atomic);
+                const Wavefronts wavefronts = shared_wavefronts(addresses, lanes.shared, width, memory.access);
                 counts.wavefronts += wavefronts.taken;
                 counts.ideal_wavefronts += wavefronts.without_conflicts;
             }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "emulator/access.h"
+#include "emulator/instruments/coalescing.h"
 
 namespace sm70emu::timing {
 namespace {
@@ -47,7 +48,8 @@ class Capture : public Watcher {
                 if (!record) return;
                 LaneAddresses addresses;
                 window_addresses(core, in, addresses);
-                trace_.warps[warp].words.push_back(shared_wavefronts(addresses.at, exec, in.width));
+                trace_.warps[warp].words.push_back(
+                    shared_wavefronts(addresses, exec, in.width, operation.access).taken);
                 return;
             }
             case Path::GlobalLoad:
@@ -143,19 +145,6 @@ class Capture : public Watcher {
 };
 
 }  // namespace
-
-CapturePlan plan_capture(uint64_t blocks, uint64_t concurrent, uint32_t warps, const CaptureLimits& limits) {
-    CapturePlan plan;
-    const uint64_t whole = std::min(blocks, std::max<uint64_t>(limits.whole_blocks, 1));
-    // The middle of each of so many parts of the grid: fair where work grows with the number, and the first and last
-    // block, which often do less than the others, do not stand for many.
-    for (uint64_t i = 0; i < whole; ++i)
-        plan.whole.insert(uint64_t((static_cast<unsigned __int128>(2 * i + 1) * blocks) / (2 * whole)));
-    plan.heads = std::min(blocks, concurrent);
-    plan.head_length = std::max(limits.least_head, limits.head_instructions / (plan.heads * warps));
-    plan.warp_limit = std::max<uint64_t>(1, limits.recorded_per_block / warps);
-    return plan;
-}
 
 void Captured::sort() {
     const auto by_block = [](const auto& a, const auto& b) { return a.block < b.block; };

@@ -81,16 +81,6 @@ void extrapolate(Estimate& estimate, double work) {
     estimate.extrapolation_error = std::abs(third - fourth) / steady / 2 * (1 - estimate.simulated_share);
 }
 
-/// Standard error of the mean of what was sampled, as a part of it.
-double sampling_error(const std::vector<BlockTrace>& traces, uint64_t blocks) {
-    if (traces.size() < 2 || traces.size() >= blocks) return 0;
-    double sum = 0, squares = 0;
-    for (const auto& trace : traces) sum += double(trace.executed);
-    const auto count = double(traces.size()), mean = sum / count;
-    for (const auto& trace : traces) squares += (double(trace.executed) - mean) * (double(trace.executed) - mean);
-    return std::sqrt(squares / (count - 1) / count) / mean;
-}
-
 }  // namespace
 
 Occupancy occupancy(const LaunchShape& shape, const Machine& machine) {

@@ -84,6 +84,7 @@ Program make_program(const LoadedKernel& kernel, const Machine& machine) {
         out.pipe = use.pipe;
         out.issue_cycles = uint8_t(std::max(1u, use.cycles));
         out.path = path_of(in, use.pipe);
+        out.access = memory_use(in.opcode).access;
         if (out.path == Path::Tensor) out.issue_cycles = uint8_t(use.cycles / 2 * uint32_t(machine.tensor_issue));
         out.bank_conflicts =
             uint8_t(bank_conflicts(in, has_previous ? &previous : nullptr) * int(machine.bank_conflict_cycles));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "emulator/instruments/memory_use.h"
 #include "emulator/instruments/pipes.h"
 #include "emulator/launch.h"
 #include "machine.h"
@@ -33,9 +34,10 @@ struct Operation {
     ControlCode control;
     Pipe pipe = Pipe::None;
     Path path = Path::Fixed;
-    uint8_t issue_cycles = 1;    // of the pipe
-    uint8_t bank_conflicts = 0;  // issue slots lost to register banks
-    bool past_l1 = false;        // a load that must see L2
+    Access access = Access::Load;  // of memory
+    uint8_t issue_cycles = 1;      // of the pipe
+    uint8_t bank_conflicts = 0;    // issue slots lost to register banks
+    bool past_l1 = false;          // a load that must see L2
     bool local = false;
     bool arrives_only = false;     // BAR.ARV
     uint8_t waited_barrier = 0;    // DEPBAR

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <sstream>
 
 #include "emulator/error.h"
@@ -45,8 +46,11 @@ Settings parse(const std::string& options) {
         if (equals == std::string::npos) fail("timing: got '" + line + "', want key=value");
         lines.emplace_back(line.substr(0, equals), line.substr(equals + 1));
     }
-    for (const auto& [key, text] : lines)  // a board first: single values override it
+    for (const auto& [key, text] : lines) {
+        // A board first: single values override it. A number of blocks that is asked for is what runs.
         if (key == "board") apply_board(settings.machine, settings.board = text);
+        if (key == "whole_blocks") settings.capture.emulated = std::numeric_limits<uint64_t>::max();
+    }
     for (const auto& [key, text] : lines) {
         if (key == "board") continue;
         if (key == "clocks") {
@@ -54,6 +58,8 @@ Settings parse(const std::string& options) {
             for (std::string item; std::getline(list, item, ',');) settings.clocks.push_back(number(key, item));
         } else if (key == "whole_blocks") {
             settings.capture.whole_blocks = count(key, text);
+        } else if (key == "emulated") {
+            settings.capture.emulated = count(key, text);
         } else if (key == "recorded") {
             settings.capture.recorded_per_block = count(key, text);
         } else if (key == "heads") {
@@ -109,13 +115,16 @@ class Timing : public Instrument {
         if (request.sampled) {
             // The caller's blocks are the ones there are.
             plan_.whole = {request.sampled_blocks.begin(), request.sampled_blocks.end()};
+            plan_.pending.clear();
         }
     }
 
-    std::vector<uint64_t> blocks() override {
-        std::set<uint64_t> wanted = plan_.whole;
-        for (uint64_t b = 0; b < plan_.heads; ++b) wanted.insert(b);
-        return {wanted.begin(), wanted.end()};
+    std::vector<uint64_t> blocks() override { return first_round(plan_); }
+
+    std::vector<uint64_t> more_blocks() override {
+        if (plan_.pending.empty()) return {};
+        captured_.sort();  // sums do not depend on which thread was first
+        return next_round(plan_, captured_.blocks, launch_.shape.blocks, settings_.capture);
     }
 
     std::unique_ptr<Watcher> watch() override { return make_capture(plan_, program_, addresses_, captured_); }

@@ -1,7 +1,7 @@
 // The instrument "timing": estimates what each launch would take on a V100. docs/cycle-model.md.
 //
 // Options: board, clocks (MHz, comma-separated; the first is the one whose details are reported), whole_blocks,
-// recorded, heads, instructions (budgets, see CaptureLimits and compose), and any parameter of machine.cpp.
+// emulated, recorded, heads, instructions (budgets, see CaptureLimits and compose), and any parameter of machine.cpp.
 #pragma once
 
 #include <memory>

@@ -44,11 +44,6 @@ struct BlockHead {
     std::vector<Access> accesses;
 };
 
-/// Wavefronts of a shared-memory access: passes through 32 banks of 4 bytes. 8-byte accesses go by half-warps and
-/// 16-byte ones by quarters, two of which join only if every lane shares its address with lane^1, or all with lane^2
-/// (Jia et al. 2018 for the halves; the joining as measured for docs/cycle-model.md's sources).
-uint32_t shared_wavefronts(const uint64_t* addresses, uint32_t exec, uint32_t width);
-
 /// The lines and sectors of a global access, as words; at most 64.
 int global_lines(const uint64_t* addresses, uint32_t exec, uint32_t width, uint64_t* lines);
 
