@@ -27,7 +27,7 @@ def controls_loaded() -> None:
 @pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("q_rows", range(1, 9))
 def test_every_number_of_rows(device: torch.device, q_rows: int) -> None:
-    check(make_case([draft(1500, q_rows), draft(300, q_rows)], page=3296, device=device, seed=q_rows))
+    check(make_case([draft(700, q_rows), draft(300, q_rows)], page=3296, device=device, seed=q_rows))
 
 
 @pytest.mark.usefixtures("unwatched")
@@ -246,16 +246,16 @@ def test_fresh_accumulators_have_no_bias(total: int, rounding: Any) -> None:
 def test_a_carried_accumulator_is_biased_toward_zero() -> None:
     """What the truncation of a long sum costs, and that it is truncation."""
     assert -2e-4 < bias(8192, "carried", "truncate") < -1e-4
-    assert -2e-3 < bias(65536, "carried", "truncate") < -1e-3
+    assert -1e-3 < bias(32768, "carried", "truncate") < -5e-4
     assert abs(bias(8192, "carried", "nearest")) < 2e-6
 
 
 @pytest.mark.parametrize("control", CONTROLS)
 def test_controls_fail_the_contract(control: str) -> None:
     """The checks of this module have teeth: each control misses the bound that the shipped numerics keep."""
-    case = make_case([draft(65536 if control == "carried" else 8192, 2)], head_dim=64, group=2, page=3296, device=CPU)
+    case = make_case([draft(32768 if control == "carried" else 8192, 2)], head_dim=64, group=2, page=3296, device=CPU)
     if control == "carried":  # a sum that grows is what loses
-        fill_live(case, case.value_cache, torch.rand(65536, 1, 64, generator=torch.Generator().manual_seed(3)) + 0.5)
+        fill_live(case, case.value_cache, torch.rand(32768, 1, 64, generator=torch.Generator().manual_seed(3)) + 0.5)
     exact = case.exact()
     with emulator.enabled():
         check_accuracy(verify_controls.run(case, PLAIN)[0], exact)
