@@ -35,7 +35,7 @@ from sm70_kernels.bench import (
     sample,
 )
 from sm70_kernels.bench.pages import page_tables
-from sm70_kernels.bench.rows import row_facts, seed_of
+from sm70_kernels.bench.rows import images_that_ran, merge_accuracy, row_facts, seed_of
 from sm70_kernels.ops import decode
 
 K = 1024
@@ -236,27 +236,6 @@ def estimates() -> dict[str, Callable[[], Callable[[], object]]]:
         for name, row in ROWS.items()
         for variant in decode.VARIANTS
     }
-
-
-def merge_accuracy(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """The worst of several sets of buffers; the smallest floor, which is the strictest."""
-    worst: dict[str, Callable[..., Any]] = {"right": min, "finite": min, "relative_l2_floor": min}
-    return {key: worst.get(key, max)(result[key] for result in results) for key in results[0]}
-
-
-def images_that_ran(before: dict[str, dict[str, int]], after: dict[str, dict[str, int]]) -> tuple[set[str], str]:
-    """Kernels whose launch count grew, and the image that they came from (``cubin``, ``ptx (JIT)``)."""
-    grown = {
-        (kernel, image)
-        for kernel, images in after.items()
-        for image, count in images.items()
-        if count > before.get(kernel, {}).get(image, 0)
-    }
-    images = {image for _, image in grown}
-    if len(images) != 1:
-        raise RuntimeError(f"a benchmark row launched {sorted(grown) or 'no kernel'}, want kernels of one image")
-    image = images.pop()
-    return {kernel for kernel, _ in grown}, "ptx (JIT)" if image == "ptx" else image
 
 
 def measure_torch(row: Row, job: Job, timer: DeviceTimer, operator_ms: float) -> dict[str, Any]:

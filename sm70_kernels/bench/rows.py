@@ -278,3 +278,24 @@ def _pair(interval: Interval) -> list[float]:
 
 def _json_number(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def merge_accuracy(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """The worst of several sets of buffers; the smallest floor, which is the strictest."""
+    worst: dict[str, Callable[..., Any]] = {"right": min, "finite": min, "relative_l2_floor": min}
+    return {key: worst.get(key, max)(result[key] for result in results) for key in results[0]}
+
+
+def images_that_ran(before: dict[str, dict[str, int]], after: dict[str, dict[str, int]]) -> tuple[set[str], str]:
+    """Kernels whose launch count grew, and the image that they came from (``cubin``, ``ptx (JIT)``)."""
+    grown = {
+        (kernel, image)
+        for kernel, images in after.items()
+        for image, count in images.items()
+        if count > before.get(kernel, {}).get(image, 0)
+    }
+    images = {image for _, image in grown}
+    if len(images) != 1:
+        raise RuntimeError(f"a benchmark row launched {sorted(grown) or 'no kernel'}, want kernels of one image")
+    image = images.pop()
+    return {kernel for kernel, _ in grown}, "ptx (JIT)" if image == "ptx" else image

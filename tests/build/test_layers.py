@@ -13,17 +13,19 @@ CSRC = Path(__file__).resolve().parents[2] / "csrc"
 STANDARD = r"[a-z_0-9]+|sys/[a-z]+\.h|[a-z]+\.h"  # <vector>, <sys/mman.h>, <dlfcn.h>
 KERNEL = [r"device/.+", r"cuda_fp16\.h", "cstdint"]
 HOST = [STANDARD, r"torch/(csrc/stable|headeronly)/.+", r"runtime/.+"]
-#: An operator for tests may be another build of an operator's kernels.
+#: An operator for tests may be another build of an operator's kernels, called like it.
 VARIED = [r"ops/[^/]+/(params\.h|.+\.cuh)"]
+CALLED = [r"ops/[^/]+/call\.h"]
 ALLOWED = {
     r"device/.*": KERNEL,
     r"ops/(?P<op>[^/]+)/(params\.h|.*\.cuh|kernel\.cu)": [*KERNEL, r"ops/{op}/(params\.h|.+\.cuh)"],
     r"test_ops/(?P<op>[^/]+)/(params\.h|.*\.cuh|kernel\.cu)": [
         *KERNEL, *VARIED, r"test_ops/{op}/(params\.h|.+\.cuh)",
     ],
-    r"(ops|test_ops)/(?P<op>[^/]+)/(?!params)[a-z_]+\.h": [STANDARD, r"(ops|test_ops)/{op}/params\.h"],
+    r"ops/(?P<op>[^/]+)/call\.h": [*HOST, r"ops/{op}/[a-z_]+\.h"],
+    r"(ops|test_ops)/(?P<op>[^/]+)/(?!params|call)[a-z_]+\.h": [STANDARD, r"(ops|test_ops)/{op}/params\.h"],
     r"ops/(?P<op>[^/]+)/op\.cpp": [*HOST, r"ops/{op}/[a-z_]+\.h"],
-    r"test_ops/(?P<op>[^/]+)/op\.cpp": [*HOST, *VARIED, r"test_ops/{op}/[a-z_]+\.h"],
+    r"test_ops/(?P<op>[^/]+)/op\.cpp": [*HOST, *VARIED, *CALLED, r"test_ops/{op}/[a-z_]+\.h"],
     r"runtime/.*": [
         STANDARD, r"cuda\.h", r"runtime/.+", r"emulator/api\.h",
         r"torch/(csrc/stable|headeronly|csrc/inductor/aoti_torch/c)/.+",

@@ -411,3 +411,25 @@ def named_lanes(inputs: Source) -> Launch:
                     value -= 7
                 r[start + lane] = value & 0xFFFFFFFF
     return Launch((x,), (r,), threads=256)
+
+
+@kernel("""
+extern "C" __global__ void one_thread_stores(const unsigned* in, unsigned* out) {
+    __shared__ uint4 quads[32];
+    __shared__ uint2 pairs[32];
+    const unsigned t = threadIdx.x;
+    if (t == 96) {  // places that the compiler knows
+        quads[3] = make_uint4(in[1], in[5], in[7], in[11]);
+        pairs[5] = make_uint2(in[2], in[3]);
+    }
+    __syncthreads();
+    const uint4 quad = quads[3];
+    const uint2 pair = pairs[5];
+    out[t] = (t & 1 ? quad.x + quad.w * 3 : quad.y ^ quad.z) + (t & 2 ? pair.x : pair.y) * t;
+}
+""")
+def one_thread_stores(inputs: Source) -> Launch:
+    words, t = inputs.bits(128, np.uint32), np.arange(128, dtype=np.uint32)
+    sums = words[1:2] + words[11:12] * np.uint32(3)
+    quads = np.where(t & 1, sums, words[5] ^ words[7])
+    return Launch((words,), ((quads + np.where(t & 2, words[2], words[3]) * t).astype(np.uint32),))

@@ -242,6 +242,15 @@ def logic() -> Lines:
     return lines
 
 
+def differences() -> Lines:
+    """IADD3 of a number less two words."""
+    lines = Lines("differences")
+    for first in ("19", "-77", "{k}"):
+        text = f"sub.s32 {{t0}}, {first}, {{a}}; sub.s32 {{d}}, {{t0}}, {{b}};"
+        lines.add(text, lambda n, x, y: n - x - y, WORDS[first], A, B)
+    return lines
+
+
 def all_lines() -> list[Lines]:
     """Every list."""
-    return [sums(), addresses(), shifted_sums(), shifts(), logic()]
+    return [sums(), addresses(), shifted_sums(), shifts(), logic(), differences()]

@@ -14,7 +14,7 @@ from sm70_kernels import emulator
 from sm70_kernels.checks import Checks
 from sm70_kernels.ops import kv_cache
 from sm70_kernels.reference.compare import compare_bitwise
-from tests.ops import marks, prefill_cases
+from tests.ops import marks, prefill_cases, verify_cases
 from tests.ops.decode_cases import LEAF, VARIANTS, make_case
 from tests.ops.kv_cases import canonical_nan, fill_live, make_cache, make_rows, poison, random_bytes
 
@@ -54,11 +54,19 @@ def prefill_a_ragged_batch() -> list[Tensor]:
     return list(case.run())
 
 
+def verify_rows() -> list[Tensor]:
+    """Rows of one chunk and of several, padding, a tail in the last tile, two KV heads."""
+    case = verify_cases.make_case([[300, 0, 17], [LEAF, LEAF - 1, 1]], page=48, group=3, kv_heads=2, head_dim=64,
+                                  device=CPU)  # fmt: skip
+    return [*case.run()]
+
+
 #: By operator module, launches on small shapes that return what must not change.
 CASES: dict[str, Callable[[], list[Tensor]]] = {
     "decode": decode_both_ways,
     "kv_cache": write_and_gather,
     "prefill": prefill_a_ragged_batch,
+    "verify": verify_rows,
 }
 
 

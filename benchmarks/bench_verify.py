@@ -1,0 +1,328 @@
+"""verify: draft rows paired with decode's ``scalar``, and the control with FP16 partial results beside them.
+
+Every row is measured once, by the ``measured`` fixture; its two arms then have a test each, which hands the recorded
+samples to pytest-benchmark. Beside every time is the error that it buys: against float64, of the rounding alone, of
+``scalar``, and of the control (``csrc/test_ops/verify_controls``), the same kernel with partial results in FP16.
+Without
+a GPU the cycle model estimates the same rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from sm70_kernels import _native, reference
+from sm70_kernels._arguments import FORMATS
+from sm70_kernels.bench import (
+    Arms,
+    EstimatedRow,
+    Limits,
+    RowIdentity,
+    RowSamples,
+    capture,
+    estimate_row,
+    measure_pair,
+    rate,
+    replay,
+    replay_timer,
+    sample,
+)
+from sm70_kernels.bench.pages import page_tables
+from sm70_kernels.bench.rows import images_that_ran, merge_accuracy, row_facts, seed_of
+from sm70_kernels.ops import decode, verify
+
+K = 1024
+CONTEXTS = {"8K": 8 * K, "64K": 64 * K, "128K": 128 * K, "256K": 256 * K}
+#: Bytes a sample must move to last well beyond the event clock's resolution: 25 us at 4 TB/s, 120 us at 0.8 TB/s.
+MIN_SAMPLE_BYTES = 96 << 20
+#: k_scale and v_scale: no powers of two, so that nothing is exact by chance.
+SCALES = (0.53, 1.93)
+#: The contract: relative L2 against float64 within 2 % of what rounding to FP16 costs by itself, and 2e-6.
+FLOOR_FACTOR, FLOOR_OFFSET = 1.02, 2e-6
+#: Operators of tests, the control among them.
+CONTROLS = Path(__file__).resolve().parents[1] / "build" / "test_ops" / "verify_controls" / "libsm70_verify_controls.so"
+#: The control is an orientation.
+CONTROL_LIMITS = Limits(min_count=25, max_count=25)
+REFERENCE_CHUNK = {"cpu": 16384, "cuda": 65536}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One benchmark row: tokens of each request, of which the last ``q_rows`` are the draft."""
+
+    label: str
+    page: int
+    totals: tuple[int, ...]
+    q_rows: int = 8
+    format: str = "e4m3"
+    group: int = 6
+    kv_heads: int = 1
+    head_dim: int = 256
+
+    @property
+    def name(self) -> str:
+        """Unique name, also the test's id."""
+        return f"verify-{self.format}-q{self.q_rows}-G{self.group}-D{self.head_dim}-page{self.page}-{self.label}"
+
+    @property
+    def bytes_moved(self) -> int:
+        """K and V that must be read once for all rows of a request; nothing else is counted."""
+        return sum(self.totals) * 2 * self.kv_heads * self.head_dim
+
+    @property
+    def launches(self) -> int:
+        """Launches in one sample."""
+        return max(1, math.ceil(MIN_SAMPLE_BYTES / self.bytes_moved))
+
+    @property
+    def has_control(self) -> bool:
+        """Whether the control is built for this shape."""
+        return self.format == "e4m3" and self.head_dim == 256 and self.kv_heads == 1 and self.group * self.q_rows > 32
+
+    def lengths(self) -> Tensor:
+        """int32 ``[B, q_rows]``: each draft token sees itself and what precedes."""
+        last = torch.tensor(self.totals, dtype=torch.int32)[:, None]
+        return last - torch.arange(self.q_rows - 1, -1, -1, dtype=torch.int32)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The operator facts of the record."""
+        return {
+            "shape": {
+                "batch": len(self.totals),
+                "q_rows": self.q_rows,
+                "query_heads": self.group * self.kv_heads,
+                "kv_heads": self.kv_heads,
+                "head_dim": self.head_dim,
+            },
+            "layout": "[pages, 2, page, Hkv, D].unbind(1), shuffled pages",
+            "page": self.page,
+            "format": self.format,
+            "k_scale": SCALES[0],
+            "v_scale": SCALES[1],
+            "tokens": list(self.totals),
+        }
+
+
+def _rows() -> Iterator[Row]:
+    for label, context in CONTEXTS.items():
+        yield Row(f"B1-{label}", 3296, (context,))
+    yield Row("B1-256K", 848, (256 * K,), q_rows=5)
+    yield Row("B4-64K", 3296, (64 * K,) * 4)
+    for q_rows in (2, 3, 4, 6, 7):
+        yield Row("B1-128K", 3296, (128 * K,), q_rows=q_rows)
+    yield Row("B16-8K", 800, (8 * K,) * 16)
+    for q_rows in (8, 16):
+        yield Row("B1-128K", 3296, (128 * K,), q_rows=q_rows, format="e5m2")
+
+
+ROWS = {row.name: row for row in _rows()}
+
+
+def plan_of(row: Row, device: torch.device, table: Tensor) -> verify.VerifyPlan:
+    """The row's plan."""
+    return verify.plan(
+        requests=len(row.totals), q_rows=row.q_rows, query_heads=row.group * row.kv_heads, kv_heads=row.kv_heads,
+        head_dim=row.head_dim, max_tokens=table.shape[1] * row.page, kv_format=row.format, device=device,
+    )  # fmt: skip
+
+
+def scalar_plan_of(row: Row, device: torch.device, table: Tensor) -> decode.DecodePlan:
+    """decode's ``scalar`` for the same rows, one after the other."""
+    return decode.plan(
+        rows=len(row.totals) * row.q_rows, query_heads=row.group * row.kv_heads, kv_heads=row.kv_heads,
+        head_dim=row.head_dim, max_tokens=table.shape[1] * row.page, kv_format=row.format, variant="scalar",
+        device=device,
+    )  # fmt: skip
+
+
+class Job:
+    """One set of buffers of a row: a pool of random values, Q, and for each arm its output and workspace."""
+
+    def __init__(self, row: Row, device: torch.device, seed: int = 0) -> None:
+        self.row = row
+        pages, table = page_tables(row.totals, row.page, torch.Generator().manual_seed(seed))
+        on_device = torch.Generator(device).manual_seed(seed)
+        shape = (pages, 2, row.page, row.kv_heads, row.head_dim)
+        pool = torch.randn(shape, dtype=torch.float16, device=device, generator=on_device)
+        self.caches = pool.to(FORMATS[row.format]).view(torch.uint8).unbind(1)
+        self.table = table.to(device)
+        self.lengths = row.lengths().to(device)
+        requests, heads = len(row.totals), row.group * row.kv_heads
+        self.requests = torch.arange(requests, dtype=torch.int32, device=device).repeat_interleave(row.q_rows)
+        self.q = torch.randn(
+            (requests, row.q_rows, heads, row.head_dim), dtype=torch.float16, device=device, generator=on_device
+        )
+        self.plan, self.scalar_plan = plan_of(row, device, table), scalar_plan_of(row, device, table)
+        arms = ("verify", "scalar", *(["control"] if row.has_control else []))
+        self.outputs = {arm: torch.full_like(self.q, math.nan) for arm in arms}
+        self.workspaces = {arm: (self.scalar_plan if arm == "scalar" else self.plan).new_workspace() for arm in arms}
+
+    def launch(self, arm: str = "verify") -> None:
+        """Verify all rows."""
+        out, workspace = self.outputs[arm], self.workspaces[arm]
+        if arm == "verify":
+            self.plan.run(
+                self.q, *self.caches, self.table, self.lengths, k_scale=SCALES[0], v_scale=SCALES[1], out=out,
+                workspace=workspace,
+            )  # fmt: skip
+        elif arm == "scalar":
+            self.scalar_plan.run(
+                self.q.flatten(0, 1), *self.caches, self.table, self.lengths.flatten(), k_scale=SCALES[0],
+                v_scale=SCALES[1], row_requests=self.requests, out=out.flatten(0, 1), workspace=workspace,
+            )  # fmt: skip
+        else:
+            torch.ops.sm70_kernels_test.verify_controls(
+                self.q, *self.caches, self.table, self.lengths, out, workspace, "halves", self.row.head_dim**-0.5,
+                *SCALES,
+            )  # fmt: skip
+
+    def accuracy(self) -> dict[str, Any]:
+        """All arms against float64 on the same bytes."""
+        exact = reference.verify_attention(
+            self.q, *self.caches, self.table, self.lengths, *SCALES, self.row.format, self.row.head_dim**-0.5,
+            chunk_keys=REFERENCE_CHUNK[self.q.device.type],
+        ).out  # fmt: skip
+        result = self.outputs["verify"]
+        found: dict[str, Any] = {
+            "relative_l2": reference.relative_l2(result, exact),
+            "relative_l2_scalar": reference.relative_l2(self.outputs["scalar"], exact),
+            "relative_l2_floor": reference.fp16_rounding_floor(exact),
+            "max_abs_error": reference.max_abs_error(result, exact),
+            "differing_from_rounded_exact": reference.differing_elements(result, reference.round_to_fp16(exact)),
+            "elements": result.numel(),
+            "finite": bool(result.isfinite().all()),
+        }
+        if "control" in self.outputs:
+            control = self.outputs["control"]
+            changes = reference.group_changes(result, control, exact)
+            found |= {
+                "relative_l2_control": reference.relative_l2(control, exact),
+                "groups_better_than_control": changes.improved,
+                "groups_worse_than_control": changes.worsened,
+            }
+        bound = FLOOR_FACTOR * found["relative_l2_floor"] + FLOOR_OFFSET
+        return {"right": found["relative_l2"] <= bound, **found}
+
+
+def make_job(row: Row, device: torch.device, seed: int = 0) -> Job:
+    """One set of buffers of a row, ready to launch."""
+    return Job(row, device, seed)
+
+
+def estimated_call(row: Row, arm: str = "verify") -> Callable[[], object]:
+    """The row's launch on CPU tensors of zeros, for the cycle model: only tables and lengths matter."""
+    pages, table = page_tables(row.totals, row.page, torch.Generator().manual_seed(0))
+    caches = torch.zeros((pages, 2, row.page, row.kv_heads, row.head_dim), dtype=torch.uint8).unbind(1)
+    q = torch.zeros(len(row.totals), row.q_rows, row.group * row.kv_heads, row.head_dim, dtype=torch.float16)
+    out, lengths, cpu = torch.empty_like(q), row.lengths(), torch.device("cpu")
+    if arm == "verify":
+        planned = plan_of(row, cpu, table)
+        return partial(planned.run, q, *caches, table, lengths, out=out, workspace=planned.new_workspace())
+    requests = torch.arange(len(row.totals), dtype=torch.int32).repeat_interleave(row.q_rows)
+    scalar = scalar_plan_of(row, cpu, table)
+    return partial(
+        scalar.run, q.flatten(0, 1), *caches, table, lengths.flatten(), row_requests=requests, out=out.flatten(0, 1),
+        workspace=scalar.new_workspace(),
+    )  # fmt: skip
+
+
+def estimates() -> dict[str, Callable[[], Callable[[], object]]]:
+    """Rows by name, for ``sm70-kernels estimate benchmarks/bench_verify.py:ROW``."""
+    return {
+        name if arm == "verify" else f"{name}-{arm}": partial(estimated_call, row, arm)
+        for name, row in ROWS.items()
+        for arm in ("verify", "scalar")
+    }
+
+
+def measure_control(row: Row, jobs: list[Job], gpu: Any, operator_ms: float) -> dict[str, Any]:
+    """The kernel with normalised partial results in FP16, or why it was not measured."""
+    what = "the same kernel with normalised partial results in FP16"
+    if not row.has_control:
+        return {"what": what, "not_measured": "not built for this shape"}
+    calls = [partial(job.launch, "control") for job in jobs]
+    arm = capture(f"{row.name} control", calls, gpu.device)
+    series = sample(lambda: gpu.timer.time_arm(arm, cold=True), seed=seed_of(row.name), limits=CONTROL_LIMITS)
+    return {
+        "what": what,
+        "median_ms": series.median_ms,
+        "gbps": rate(row.bytes_moved, series.median_ms),
+        "ratio_to_operator": series.median_ms / operator_ms,
+        "samples_ms": list(series.samples_ms),
+    }
+
+
+def measure(row: Row, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
+    """Measure a row: its samples, and the facts of its arms."""
+    jobs = [make_job(row, gpu.device, seed) for seed in range(row.launches)]
+    before = verify.library.launch_counts()
+    arms = {
+        arm: capture(f"{row.name} {arm}", [partial(job.launch, arm) for job in jobs], gpu.device)
+        for arm in ("verify", "scalar")
+    }
+    kernels, image = images_that_ran(before, verify.library.launch_counts())
+    planned = {jobs[0].plan.route, "verify_combine"}
+    if kernels != planned:
+        raise RuntimeError(f"row {row.name} launched {sorted(kernels)}, want {sorted(planned)}")
+    operator = arms["verify"]
+    warm = operator if len(jobs) == 1 else capture(f"{row.name} warm", [jobs[0].launch] * len(jobs), gpu.device)
+    samples = measure_pair(row.name, Arms(operator, arms["scalar"], warm), gpu.timer, observe=gpu.conditions.read)
+    identity = RowIdentity(
+        row=row.name,
+        operator="verify",
+        function="verify",
+        bytes_moved=row.bytes_moved,
+        device=gpu.name,
+        compute_capability=gpu.compute_capability,
+        image=image,
+        yardstick="scalar",
+        roof="read",
+        facts={**row.facts, "kernel": jobs[0].plan.route, "nvml_unavailable": gpu.conditions.unavailable},
+    )
+    for job in jobs if row.has_control else []:
+        job.launch("control")
+    facts = row_facts(identity, samples, gpu.roofs, merge_accuracy([job.accuracy() for job in jobs]))
+    facts["operator"]["control"] = measure_control(row, jobs, gpu, facts["operator"]["median_ms"])
+    return samples, facts
+
+
+@pytest.fixture(scope="module")
+def measured(request: pytest.FixtureRequest, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
+    """A row, measured once for the tests of both arms."""
+    _native.load("verify_controls", 1, CONTROLS)
+    return measure(ROWS[request.param], gpu)
+
+
+@pytest.mark.benchmark(timer=replay_timer)
+@pytest.mark.parametrize("arm", ["operator", "scalar"])
+@pytest.mark.parametrize("measured", ROWS, indirect=True, scope="module")
+def test_verify(measured: Any, arm: str, benchmark: Any, record_row: Any) -> None:
+    """``verify`` against ``scalar``. A wrong result fails; times are a record."""
+    samples, facts = measured
+    comparison = samples.comparison
+    benchmark.group = facts[arm]["row"]
+    benchmark.extra_info.update(facts[arm])
+    replay(benchmark, comparison.a_ms if arm == "operator" else comparison.b_ms)
+    if arm == "operator":
+        record_row(facts[arm])
+        assert facts[arm]["right"] and facts[arm]["finite"], f"{facts[arm]['row']}: result differs from the reference"
+
+
+@pytest.mark.benchmark(timer=replay_timer)
+@pytest.mark.parametrize("row", ROWS.values(), ids=lambda row: row.name)
+def test_estimate(row: Row, record_estimate: Any) -> None:
+    """The same rows by the cycle model, where no GPU measures them."""
+    about = EstimatedRow(
+        row=row.name, operator="verify", function="verify", bytes_moved=row.bytes_moved, facts=dict(row.facts)
+    )
+    record_estimate(estimate_row(about, estimated_call(row))[1])

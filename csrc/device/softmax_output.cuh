@@ -1,0 +1,32 @@
+// From the state of a softmax to outputs: what every attention kernel does alike, to the bit.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include "device/softmax_state.cuh"
+
+namespace sm70 {
+
+// A scale that a captured graph may change; one that is not positive and finite makes everything NaN.
+__device__ __forceinline__ float resolve_scale(float host, const float* device) {
+    if (device == nullptr) return host;
+    const float value = *device;
+    return value > 0.0f && value <= 3.402823466e38f ? value : __int_as_float(0x7fffffff);
+}
+
+// What numerators are multiplied by. Every kernel that makes outputs uses this, so that their bits are the same.
+__device__ __forceinline__ float output_factor(float sum, float scale) {
+    return __fdividef(scale, sum);
+}
+
+__device__ __forceinline__ uint16_t output_bits(float numerator, float factor) {
+    return __half_as_ushort(__float2half_rn(__fmul_rn(numerator, factor)));
+}
+
+// Natural logarithm of the softmax denominator.
+__device__ __forceinline__ float log_sum_exp(SoftmaxDenominator denominator) {
+    constexpr float kLn2 = 0.693147180559945309f;
+    return (denominator.maximum + __log2f(denominator.sum)) * kLn2;
+}
+
+}  // namespace sm70

@@ -1,0 +1,71 @@
+// Kernel parameters of the verify operator: plain data shared by the kernels and the host.
+#pragma once
+
+#include "device/key_split.h"
+#include "device/paged_kv.h"
+
+namespace sm70::verify {
+
+// A row is cut into leaves of kLeafTokens keys, and its leaves into chunks, all counted from its start: of as many
+// leaves as it takes for a row to have at most this many chunks. With D 256 that is a chunk for each SM of a V100;
+// smaller heads have smaller blocks, so there are more of them. The chunks of a row follow from its own length alone.
+SM70_HOST_DEVICE constexpr int32_t most_chunks(int32_t head_dim) {
+    return 80 * 256 / head_dim;
+}
+
+// The state of a chunk in the workspace: FP32 numerators [G][D], then maximum and sum of each of the G heads. 16-byte
+// aligned. Rows, KV heads and chunks have their places whatever the lengths.
+SM70_HOST_DEVICE int64_t slot_floats(int64_t group, int64_t head_dim) {
+    return (group * (head_dim + 2) + 3) / 4 * 4;
+}
+
+// Whether a thread's scores of a leaf fit where its part of K was.
+SM70_HOST_DEVICE constexpr bool scores_replace_keys(int64_t head_dim) {
+    return head_dim == 256;
+}
+
+// Dynamic shared memory of a block that takes `row_tiles` tiles of 8 rows: the kernels assert that this is the size of
+// their struct.
+SM70_HOST_DEVICE constexpr int64_t verify_shared_bytes(int64_t head_dim, int64_t row_tiles) {
+    const int64_t rows = 8 * row_tiles, warps = head_dim / 32;
+    const int64_t query = rows * head_dim * 2, weights = kLeafTokens / 4 * (rows * 16 + 16);
+    const int64_t keys = kLeafTokens * head_dim, sums = 2 * row_tiles * head_dim * 4;
+    const int64_t scores = scores_replace_keys(head_dim) ? 16 : rows * static_cast<int64_t>(kLeafTokens) * 4;
+    return query + weights + keys + scores + sums + rows * warps * 4 + rows * 4 + 2 * 2 * 8 * 8 + 48;
+}
+
+struct VerifyParams {
+    const uint16_t* q;  // FP16 [B, q_rows, Hq, D]
+    int64_t q_request_stride, q_row_stride, q_head_stride;
+    uint16_t* out;  // FP16 [B, q_rows, Hq, D]
+    int64_t out_request_stride, out_row_stride, out_head_stride;
+    float* lse;  // FP32 [B, q_rows, Hq], or null
+    int64_t lse_request_stride, lse_row_stride, lse_head_stride;
+    const int32_t* row_lengths;  // [B, q_rows]
+    int64_t lengths_request_stride, lengths_row_stride;
+    float* slots;              // states of chunks: [B, q_rows, Hkv, most_chunks]
+    float softmax_scale_log2;  // softmax scale x log2(e)
+    int32_t requests, q_rows;
+    int32_t group;  // query heads of a KV head
+    int32_t kv_heads;
+    int32_t row_groups;    // blocks' worths of rows of a request and KV head
+    FastDivisor by_group;  // division by them
+    FastDivisor by_row_groups;
+    int32_t max_tokens;  // longest row that the block table can hold
+    int32_t chunks;      // places of a row in the workspace
+    uint32_t q_aligned;  // 16 bytes of q may be loaded at a time
+    PagedKv kv;
+};
+
+struct CombineParams {
+    VerifyParams verify;
+    int32_t head_dim;
+    float operand_scale_inverse;  // numerators are of value x operand scale
+    int32_t slices;               // blocks for each row and KV head
+    int32_t most_chunks;          // of a row
+};
+
+constexpr int32_t kCombineThreads = 256;
+constexpr int32_t kCombineSlice = 128;  // numerators of a block
+
+}  // namespace sm70::verify

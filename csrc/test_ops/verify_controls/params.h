@@ -1,0 +1,4 @@
+// Kernel parameters: verify's own.
+#pragma once
+
+#include "ops/verify/params.h"

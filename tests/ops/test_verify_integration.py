@@ -1,0 +1,237 @@
+"""verify inside torch: graphs, streams, torch.compile, and what a bad index does."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from sm70_kernels import emulator
+from sm70_kernels.ops import verify
+from tests.ops.decode_cases import poison_what_is_not_live, stored_normals
+from tests.ops.kv_cases import make_cache, make_rows
+from tests.ops.test_decode_integration import compiled, start
+from tests.ops.verify_cases import FORMATS, Case, Result, check_accuracy, check_same_bits, draft, make_case
+
+#: Lengths of two requests, K and V scale, step by step: live, all zero, the last rows zero, the first rows zero, long
+#: enough for other chunks, and restored. A scale of 0 is no scale: NaN, until it is restored.
+LIVE = [draft(700, 4), draft(130, 4)]
+STEPS = [
+    ([[0] * 4] * 2, 1.0, 1.0), (LIVE, 1.0, 1.0), ([[0] * 4] * 2, 2.0, 1.0),
+    ([[697, 698, 0, 0], [127, 0, 0, 0]], 1.0, 1.0),
+    ([[0, 0, 699, 700], [0, 128, 129, 130]], 0.5, 3.0), ([draft(20000, 4), [1, 0, 1, 0]], 1.0, 1.0),
+    (LIVE, 0.0, 1.0), (LIVE, 1.0, 0.0), (LIVE, 1.0, 1.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kv_format", FORMATS)
+def test_a_graph_serves_other_lengths_pages_and_scales(cuda_device: torch.device, kv_format: str) -> None:
+    """Captured once, with every length 0; replayed: the bits of an eager call, which float64 vouches for."""
+    page, pages, max_tokens, heads, dim = 48, 500, 20016, 2, 128
+    shape = (pages, page, heads, dim)
+    caches = make_cache("unbind", shape, kv_format, cuda_device)
+    scales = torch.ones(2, device=cuda_device)
+    case = Case(
+        torch.zeros(2, 4, 12, dim, dtype=torch.float16, device=cuda_device), *caches,
+        torch.full((2, max_tokens // page), -1, dtype=torch.int32, device=cuda_device),
+        torch.zeros(2, 4, dtype=torch.int32, device=cuda_device), kv_format, k_scale=scales[0], v_scale=scales[1],
+    )  # fmt: skip
+    into, workspace = case.new_result(), case.plan().new_workspace()
+    case.run(into, workspace)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        case.run(into, workspace)
+    results: list[Result] = []
+    for step, (lengths, k_scale, v_scale) in enumerate(STEPS):
+        seed = 1 if step == len(STEPS) - 1 else step  # the last step restores what step 1 had
+        longest = [max(rows) for rows in lengths]
+        rows = make_rows(longest, page, pages, cuda_device, max_tokens=max_tokens, seed=seed)
+        for number, cache in enumerate(caches):
+            cache.copy_(stored_normals(shape, kv_format, cuda_device, 2 * seed + number))
+            poison_what_is_not_live(cache, rows.block_table, longest, kv_format)
+        case.q.copy_(torch.randn(case.q.shape, generator=torch.Generator().manual_seed(seed)))
+        case.block_table.copy_(rows.block_table)
+        case.row_lengths.copy_(torch.tensor(lengths, dtype=torch.int32))
+        scales.copy_(torch.tensor([k_scale, v_scale]))
+        for tensor in into:
+            tensor.fill_(float("nan"))
+        workspace.fill_(0xFF)
+        graph.replay()
+        results.append(Result(into.out.clone(), into.lse.clone()))
+        eager = case.run()
+        check_same_bits(results[-1], eager, f"step {step}:")
+        live = case.row_lengths > 0
+        if k_scale > 0 and v_scale > 0:
+            check_accuracy(eager, case.exact(), what=f"step {step}")
+        else:
+            assert bool(eager.out[live].isnan().all()) and not eager.out[~live].view(torch.int16).any()
+    check_same_bits(results[-1], results[1], "restored:")
+
+
+@pytest.mark.usefixtures("unwatched")
+def test_the_same_steps_in_one_set_of_buffers(device: torch.device) -> None:
+    """What the graph does, launch by launch: nothing of one step is left for the next."""
+    longest = [700, 130]
+    case = make_case([[length] * 4 for length in longest], page=48, group=2, kv_heads=2, head_dim=64, device=device)
+    into, workspace = case.new_result(), case.plan().new_workspace().fill_(0xFF)
+    results = []
+    for lengths, _, _ in (STEPS[1], STEPS[2], STEPS[3], STEPS[4], STEPS[1]):
+        step = case.but(row_lengths=torch.tensor(lengths, dtype=torch.int32, device=device))
+        step.run(into, workspace)
+        results.append(Result(into.out.clone(), into.lse.clone()))
+        check_accuracy(results[-1], step.exact(), what=f"{lengths}")
+    check_same_bits(results[-1], results[0], "restored:")
+    for row, request in ((0, 0), (0, 1)):  # the rows that step 3 kept
+        assert torch.equal(results[2].out[request, row], results[0].out[request, row])
+
+
+def test_six_replays_are_bitwise_equal(cuda_device: torch.device) -> None:
+    case = make_case([draft(30000, 5), [0, 17, 900, 3, 0]], page=784, kv_heads=2, device=cuda_device)
+    into, workspace = case.new_result(), case.plan().new_workspace()
+    case.run(into, workspace)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        case.run(into, workspace)
+    first = case.run()
+    for replay in range(6):
+        workspace.fill_(replay * 51)
+        graph.replay()
+        check_same_bits(into, first, f"replay {replay}:")
+
+
+def test_current_stream_is_used(cuda_device: torch.device) -> None:
+    case = make_case([draft(300, 2)], head_dim=64, device=cuda_device)
+    into, workspace, expected = case.new_result(), case.plan().new_workspace(), case.run()
+    side = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(200_000_000)  # the kernels must queue behind this on the side stream
+        case.run(into, workspace)
+    assert bool(into.out.isnan().all()), "the kernels did not wait for their stream"
+    side.synchronize()
+    check_same_bits(into, expected)
+
+
+def test_opcheck(device: torch.device) -> None:
+    case = make_case([[100, 0]], head_dim=64, kv_heads=2, device=device)
+    into, workspace = case.new_result(), case.plan().new_workspace().zero_()
+    into.out.zero_(), into.lse.zero_()
+    one = torch.ones(1, device=device)
+    arguments = (case.q, *case.caches, case.block_table, case.row_lengths, into.out, workspace, "e4m3", 0.125)
+    operator = torch.ops.sm70_kernels.verify.default
+    torch.library.opcheck(operator, (*arguments, 1.0, 1.0))
+    torch.library.opcheck(operator, (*arguments, 1.0, 1.0, one, one, into.lse))
+
+
+def test_compiled_plan_without_recompiles(device: torch.device) -> None:
+    cases = [make_case([rows], head_dim=64, device=device, spare_pages=40 - -(-max(rows) // 16), seed=seed)
+             for seed, rows in enumerate(([100, 97], [0, 112], [112, 1]))]  # fmt: skip
+    planned = cases[0].plan()
+    workspace = planned.new_workspace()
+
+    def step(q: Tensor, key: Tensor, value: Tensor, table: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        lse = q.new_empty(q.shape[:3], dtype=torch.float32)
+        out = planned.run(q * 2, key, value, table, lengths, lse=lse, workspace=workspace, k_scale=0.5)
+        return out + 1, lse
+
+    compiled_step = compiled(step, device)
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for case in cases:
+            wanted = case.but(q=case.q * 2, k_scale=0.5).run()
+            out, lse = compiled_step(case.q, *case.caches, case.block_table[:, :8], case.row_lengths)
+            check_same_bits(Result(out, lse), Result(wanted.out + 1, wanted.lse))
+
+
+def test_compiled_functional_form(device: torch.device) -> None:
+    def step(q: Tensor, key: Tensor, value: Tensor, table: Tensor, lengths: Tensor) -> Tensor:
+        return verify.verify(q, key, value, table, lengths, kv_format="fp8") * 2
+
+    compiled_step = compiled(step, device)
+    for lengths in ([[100, 30]], [[20], [7]]):
+        case = make_case(lengths, head_dim=64, device=device)
+        out = compiled_step(case.q, *case.caches, case.block_table, case.row_lengths)
+        assert torch.equal(out, case.run().out * 2)
+
+
+def test_fake_tensors_have_the_shapes_of_results() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    case = make_case([[100, 30]], head_dim=64, device=torch.device("cpu"))
+    planned = case.plan()
+    with FakeTensorMode() as mode:
+        fakes = [mode.from_tensor(tensor) for tensor in (case.q, *case.caches, case.block_table, case.row_lengths)]
+        out = planned.run(*fakes)
+    assert out.shape == case.q.shape and out.dtype == torch.float16
+
+
+SETUP = """
+import torch
+from sm70_kernels.ops import verify
+cache = torch.zeros(4, 16, 1, 64, dtype=torch.uint8, device="cuda")
+q = torch.ones(2, 2, 3, 64, dtype=torch.float16, device="cuda")
+out = torch.zeros_like(q)
+table = torch.zeros(2, 4, dtype=torch.int32, device="cuda")
+lengths = torch.full((2, 2), 64, dtype=torch.int32, device="cuda")
+def run(**changes):
+    return verify.verify(q, cache, cache, table, lengths, kv_format="e4m3", **changes)
+"""
+
+BAD_INDICES = {
+    "length too long": "lengths[1, 0] = 65; run()",
+    "negative length": "lengths[0, 1] = -1; run()",
+    "page too large": "table[0, 1] = 4; run()",
+    "page -1": "table[1, 3] = -1; run()",
+    "page of 2**31 - 1": "table[1, 0] = 2**31 - 1; run()",
+}
+
+
+@pytest.mark.parametrize("action", BAD_INDICES.values(), ids=BAD_INDICES.keys())
+def test_bad_index_stops_the_emulated_kernel(action: str) -> None:
+    names: dict[str, object] = {}
+    exec(SETUP.replace('"cuda"', '"cpu"'), names)
+    with emulator.enabled(), pytest.raises(RuntimeError, match=r"verify_e4m3_d64_r16\+0x[0-9a-f]+: BPT.TRAP"):
+        exec(action, names)
+
+
+def test_bad_indices_stop_the_kernel(cuda_device: torch.device) -> None:
+    """Each in a process of its own, since a trap ends a context; all at once, since a start takes seconds."""
+    processes = {name: start(f"{SETUP}\n{action}\ntorch.cuda.synchronize()") for name, action in BAD_INDICES.items()}
+    processes["none"] = start(f"{SETUP}\nrun()\ntorch.cuda.synchronize()")
+    for name, process in processes.items():
+        _, errors = process.communicate(timeout=300)
+        if name == "none":
+            assert process.returncode == 0, errors
+        else:
+            assert process.returncode != 0 and ("CUDA error" in errors or "cudaError" in errors), f"{name}: {errors}"
+
+
+def test_first_call_of_a_process_inside_a_capture(cuda_device: torch.device) -> None:
+    process = start(
+        SETUP
+        + """
+cache.fill_(0x38)
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    run(out=out)
+assert int(out.count_nonzero()) == 0
+graph.replay(); torch.cuda.synchronize()
+assert bool((out == 1).all()), out
+"""
+    )
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+
+
+def test_nothing_is_allocated_or_synchronised(cuda_device: torch.device) -> None:
+    """With outputs and workspace at hand, a run leaves the allocator alone and does not wait."""
+    case = make_case([draft(3000, 8)], device=cuda_device)
+    into, workspace = case.new_result(), case.plan().new_workspace()
+    case.run(into, workspace)
+    torch.cuda.synchronize()
+    allocations = torch.cuda.memory_stats()["allocation.all.allocated"]
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        case.run(into, workspace)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert torch.cuda.memory_stats()["allocation.all.allocated"] == allocations
