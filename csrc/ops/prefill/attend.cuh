@@ -15,8 +15,8 @@
 // memory with one barrier a slice. A thread has half of its part of a slice on the way: loaded half a slice before it
 // is stored, stored a slice before it is used.
 //
-// Shared memory at D 256: Q 64 KB, slots 16 KB, what threads need once a tile 12 KB. Fragment loads are LDS.128, free of
-// bank conflicts by swizzle and padding. For 128 keys, a sub-core (2 warps) and the SM's one port:
+// Shared memory at D 256: Q 64 KB, slots 16 KB, what threads need once a tile 12 KB. Fragment loads are LDS.128, free
+// of bank conflicts by swizzle and padding. For 128 keys, a sub-core (2 warps) and the SM's one port:
 //
 //   tensor cores  16384 cycles: 4096 HMMA steps of 2 cycles a warp
 //   port          12288 cycles: Q and K 6144, P (shuffles) 1024, V 4096, storing slices 1024
