@@ -101,7 +101,7 @@ def _rows() -> Iterator[Row]:
 
 ROWS = {row.name: row for row in _rows()}
 #: Of rows that differ in little but length, one is estimated.
-ESTIMATED = [Row(8192, 131072), Row(1024, 131072), Row(64, 262144), Row(8192, 32768, group=4, head_dim=128)]
+ESTIMATED = [Row(8192, 128000), Row(1024, 131072), Row(64, 262144), Row(8192, 32768, group=4, head_dim=128)]
 
 
 def plan_of(row: Row, device: torch.device) -> prefill.PrefillPlan:
