@@ -292,7 +292,7 @@ def measure(row: Row, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
     for job in jobs if row.has_control else []:
         job.launch("control")
     facts = row_facts(identity, samples, gpu.roofs, merge_accuracy([job.accuracy() for job in jobs]))
-    facts["operator"]["control"] = measure_control(row, jobs, gpu, facts["operator"]["median_ms"])
+    facts["operator"]["fp16_partials"] = measure_control(row, jobs, gpu, facts["operator"]["median_ms"])
     return samples, facts
 
 
