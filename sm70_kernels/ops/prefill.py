@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from sm70_kernels import _native
-from sm70_kernels._arguments import require_tensors
+from sm70_kernels._arguments import fake, require_tensors
 from sm70_kernels._planning import called_while_tracing, multiprocessors
 from sm70_kernels.ops import kv_cache
 
@@ -68,6 +68,12 @@ def _token_major(op: str, name: str, tensor: Tensor, dims: str) -> Tensor:
         shape = list(tensor.shape)
         raise _refuse(name, f"shape {shape}", f"[1, tokens, {dims}] or [tokens, {dims}]", "Reshape it", op)
     return tensor
+
+
+def _require_bool(name: str, value: object, op: str) -> None:
+    """None would count as False, which is not the default."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{op}: argument {name!r}: got {value!r}, want True or False. Leave it out for the default")
 
 
 @dataclass(frozen=True)
@@ -145,6 +151,7 @@ class PrefillPlan:
             RuntimeError, TypeError, ValueError: an argument is refused; nothing was launched or written.
         """
         op = "prefill"
+        _require_bool("causal", causal, op)
         require_tensors(op, q=q, k=k, v=v)
         query, key, value = (_token_major(op, *each) for each in (("q", q, "Hq, D"), ("k", k, "Hkv, D"),
                                                                    ("v", v, "Hkv, D")))  # fmt: skip
@@ -350,6 +357,7 @@ def prefill_paged(
             written.
     """
     op = "prefill_paged"
+    _require_bool("causal", causal, op)
     require_tensors(op, q=q, key_cache=key_cache, block_table=block_table, seq_lens=seq_lens)
     query = _token_major(op, "q", q, "Hq, D")
     for name, tensor, dims in (("key_cache", key_cache, "[pages, page, Hkv, D]"), ("seq_lens", seq_lens, "[B]")):
@@ -366,6 +374,8 @@ def prefill_paged(
         raise _refuse("gathered", got, "a workspace, or max_tokens to have one allocated", "Pass one of the two", op)
     if gathered is None:
         assert max_tokens is not None
+        if max_tokens < 0:
+            raise _refuse("max_tokens", max_tokens, "a whole number from 0 on", "Pass the longest sequence's", op)
         shape = gathered_shape(sequences, max_tokens, heads, head_dim)
         gathered = torch.empty(shape, dtype=torch.float16, device=key_cache.device)
     require_tensors(op, gathered=gathered)
@@ -411,8 +421,4 @@ def prefill_paged(
     )  # fmt: skip
 
 
-def _fake(*_arguments: object, **_named: object) -> None:
-    """The operator returns nothing: its effect is on its arguments."""
-
-
-torch.library.register_fake("sm70_kernels::prefill", _fake)
+torch.library.register_fake("sm70_kernels::prefill", fake("prefill"))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from sm70_kernels import emulator
 from sm70_kernels.ops import kv_cache, prefill
 from tests.ops.test_kv_cache_refusals import Change, expanded, reshape, to, transposed_last, value
 
@@ -52,6 +53,8 @@ RUN: list[tuple[str, Change, str]] = [
     ("out that is a list", value(out=[0]), r"'out': got list, want a torch.Tensor"),
     ("lse that is a list", value(lse=[0]), r"'lse': got list, want a torch.Tensor"),
     ("workspace that is a list", value(workspace=[0]), r"'workspace': got list, want a torch.Tensor"),
+    ("causal that is None", value(causal=None), r"'causal': got None, want True or False"),
+    ("causal that is a number", value(causal=1), r"'causal': got 1, want True or False"),
     ("q of 2 dimensions", reshape("q", 16, 64), r"'q': got shape \[16, 64\], want \[1, tokens, Hq, D\] or \[tokens"),
     ("q of two batches", reshape("q", 2, 4, 4, 64), r"'q': got shape \[2, 4, 4, 64\], want \[1, tokens, Hq, D\] or"),
     ("k of 2 dimensions", reshape("k", 8, 64), r"'k': got shape \[8, 64\], want \[1, tokens, Hkv, D\] or"),
@@ -264,6 +267,7 @@ PAGED: list[tuple[str, Change, str]] = [
      r"'cu_queries': got shape \[3\], want \[2\]"),
     ("offsets without max_queries", lambda a: {"cu_queries": offsets(2)(a)}, r"'max_queries': got None, want"),
     ("max_queries alone", value(max_queries=4), r"'max_queries': got 4, want"),
+    ("tokens below none", value(max_tokens=-1), r"'max_tokens': got -1, want a whole number from 0 on"),
     ("too many tokens", value(max_tokens=262145), r"'keys': got 262145, want a whole number from 0 to 262144"),
     ("uint8 without a format", value(kv_format=None), r"'kv_format': got None.*want one of"),
     ("other D than q", tensor("q", 4, 4, 128), r"'q': got a head dimension of 128, want 64, as in key_cache"),
@@ -273,3 +277,19 @@ PAGED: list[tuple[str, Change, str]] = [
 @pytest.mark.parametrize("change,message", [case[1:] for case in PAGED], ids=[case[0] for case in PAGED])
 def test_prefill_paged_refuses(device: torch.device, change: Change, message: str) -> None:
     check_refused(prefill.prefill_paged, paged_arguments(device), change, message)
+
+
+@pytest.mark.parametrize("name", ["k", "v", "out", "lse", "workspace", "cu_queries"])
+def test_a_meta_tensor_among_real_ones_is_refused(name: str) -> None:
+    """torch takes the fake implementation then, and the output would stay unwritten."""
+    q = torch.zeros(4, 2, 64, dtype=torch.float16)
+    arguments: dict[str, Any] = {
+        "q": q, "k": torch.zeros(8, 1, 64, dtype=torch.float16), "v": torch.zeros(8, 1, 64, dtype=torch.float16),
+        "out": torch.empty_like(q), "lse": torch.empty(4, 2), "workspace": torch.empty(1 << 20, dtype=torch.uint8),
+    }  # fmt: skip
+    if name == "cu_queries":
+        offsets_of_both = torch.tensor([0, 4], dtype=torch.int32)
+        arguments.update(cu_queries=offsets_of_both, cu_keys=2 * offsets_of_both, max_queries=4, max_keys=8)
+    arguments[name] = arguments[name].to("meta")
+    with emulator.enabled(), pytest.raises(RuntimeError, match="some on the device meta and some on cpu"):
+        prefill.prefill(**arguments)
