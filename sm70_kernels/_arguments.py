@@ -71,3 +71,42 @@ def fake(op: str) -> Callable[..., None]:
             )
 
     return check
+
+
+def require_planned(
+    op: str,
+    q: Tensor,
+    key_cache: Tensor,
+    block_table: Tensor,
+    *,
+    q_shape: tuple[int, ...],
+    kv_heads: int,
+    max_tokens: int,
+    device: torch.device,
+) -> None:
+    """The tensors of a paged operator have the shapes that a plan is for; the operator checks everything else.
+
+    Raises:
+        ValueError: one has another shape, or is on another device.
+    """
+    if tuple(q.shape) != q_shape:
+        raise ValueError(
+            f"{op}: argument 'q': got shape {list(q.shape)}, want {list(q_shape)}, as planned. Make a plan for this "
+            "shape"
+        )
+    if key_cache.dim() != 4 or key_cache.shape[2] != kv_heads:
+        raise ValueError(
+            f"{op}: argument 'key_cache': got shape {list(key_cache.shape)}, want [pages, page, {kv_heads}, "
+            f"{q_shape[-1]}], as planned. Make a plan for this cache"
+        )
+    if block_table.dim() != 2 or block_table.shape[1] * key_cache.shape[1] > max_tokens:
+        raise ValueError(
+            f"{op}: argument 'block_table': got shape {list(block_table.shape)} with pages of {key_cache.shape[1]} "
+            f"tokens, want [requests, max_blocks] for at most {max_tokens} tokens, as planned. Make a plan for more "
+            "tokens"
+        )
+    if q.device.type != device.type:
+        raise ValueError(
+            f"{op}: argument 'q': got a tensor on {q.device}, want one on {device}, as planned. Make a plan for this "
+            "device"
+        )

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from sm70_kernels import _native
-from sm70_kernels._arguments import fake, format_name, require_tensors, split_scale
+from sm70_kernels._arguments import fake, format_name, require_planned, require_tensors, split_scale
 from sm70_kernels._planning import called_while_tracing, multiprocessors
 
 #: Revision of the numerical contract and workspace layout that this module is written for; the DSO must have the same.
@@ -128,7 +128,10 @@ class DecodePlan:
         op = "decode"
         require_tensors(op, q=q, key_cache=key_cache, value_cache=value_cache)
         require_tensors(op, block_table=block_table, row_lengths=row_lengths)
-        self._require_planned(q, key_cache, block_table)
+        require_planned(
+            "decode", q, key_cache, block_table, q_shape=(self.rows, self.query_heads, self.head_dim),
+            kv_heads=self.kv_heads, max_tokens=self.max_tokens, device=self.device,
+        )  # fmt: skip
         k_host, k_device = split_scale(op, "k_scale", k_scale)
         v_host, v_device = split_scale(op, "v_scale", v_scale)
         if out is None:
@@ -141,31 +144,6 @@ class DecodePlan:
             k_host, v_host, k_device, v_device, row_requests, lse,
         )  # fmt: skip
         return out
-
-    def _require_planned(self, q: Tensor, key_cache: Tensor, block_table: Tensor) -> None:
-        """The tensors have the shapes that this plan is for; the operator checks everything else."""
-        planned = (self.rows, self.query_heads, self.head_dim)
-        if tuple(q.shape) != planned:
-            raise ValueError(
-                f"decode: argument 'q': got shape {list(q.shape)}, want {list(planned)}, as planned. Make a plan for "
-                "this shape"
-            )
-        if key_cache.dim() != 4 or key_cache.shape[2] != self.kv_heads:
-            raise ValueError(
-                f"decode: argument 'key_cache': got shape {list(key_cache.shape)}, want [pages, page, "
-                f"{self.kv_heads}, {self.head_dim}], as planned. Make a plan for this cache"
-            )
-        if block_table.dim() != 2 or block_table.shape[1] * key_cache.shape[1] > self.max_tokens:
-            raise ValueError(
-                f"decode: argument 'block_table': got shape {list(block_table.shape)} with pages of "
-                f"{key_cache.shape[1]} tokens, want [requests, max_blocks] for at most {self.max_tokens} tokens, as "
-                "planned. Make a plan for more tokens"
-            )
-        if q.device.type != self.device.type:
-            raise ValueError(
-                f"decode: argument 'q': got a tensor on {q.device}, want one on {self.device}, as planned. Make a plan "
-                "for this device"
-            )
 
 
 def plan(
