@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -27,9 +23,8 @@ from tests.ops.decode_cases import (
     poison_what_is_not_live,
     stored_normals,
 )
+from tests.ops.fresh_process import start
 from tests.ops.kv_cases import make_cache, make_rows
-
-ROOT = Path(__file__).resolve().parents[2]
 
 #: Lengths of four rows, K and V scale, step by step. A scale of 0 is no scale: NaN, until it is restored.
 STEPS = [
@@ -246,14 +241,6 @@ def test_bad_index_stops_the_emulated_kernel(action: str) -> None:
     exec(SETUP.replace('"cuda"', '"cpu"'), names)
     with emulator.enabled(), pytest.raises(RuntimeError, match=r"decode_\w+_e4m3_d64\w*\+0x[0-9a-f]+: BPT.TRAP"):
         exec(action, names)
-
-
-def start(code: str, **environment: str) -> subprocess.Popen[str]:
-    """Code in a fresh Python with the package on its path."""
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    variables = {**os.environ, "PYTHONPATH": path, **environment}
-    command = [sys.executable, "-c", code]
-    return subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def test_bad_indices_stop_the_kernel(cuda_device: torch.device) -> None:

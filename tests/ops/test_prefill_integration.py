@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,9 +10,9 @@ from torch import Tensor
 
 from sm70_kernels import emulator
 from sm70_kernels.ops import prefill
+from tests.ops.fresh_process import start
 from tests.ops.prefill_cases import Case, Result, check_accuracy, check_same_bits, make_case, normals
 
-ROOT = Path(__file__).resolve().parents[2]
 NAN = float("nan")
 
 
@@ -263,14 +259,6 @@ def test_bad_offsets_stop_the_emulated_kernel(action: str) -> None:
     exec(SETUP.replace('"cuda"', '"cpu"'), names)
     with emulator.enabled(), pytest.raises(RuntimeError, match=r"prefill_d64_a16\w*\+0x[0-9a-f]+: BPT.TRAP"):
         exec(action, names)
-
-
-def start(code: str, **environment: str) -> subprocess.Popen[str]:
-    """Code in a fresh Python with the package on its path."""
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    variables = {**os.environ, "PYTHONPATH": path, **environment}
-    command = [sys.executable, "-c", code]
-    return subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def test_bad_offsets_stop_the_kernel(cuda_device: torch.device) -> None:

@@ -9,8 +9,9 @@ from torch import Tensor
 from sm70_kernels import emulator
 from sm70_kernels.ops import verify
 from tests.ops.decode_cases import poison_what_is_not_live, stored_normals
+from tests.ops.fresh_process import start
 from tests.ops.kv_cases import make_cache, make_rows
-from tests.ops.test_decode_integration import compiled, start
+from tests.ops.test_decode_integration import compiled
 from tests.ops.verify_cases import FORMATS, Case, Result, check_accuracy, check_same_bits, draft, make_case
 
 #: Lengths of two requests, K and V scale, step by step: live, all zero, the last rows zero, the first rows zero, long
