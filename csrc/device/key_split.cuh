@@ -12,7 +12,7 @@
 namespace sm70 {
 
 __device__ __forceinline__ int32_t row_length(const KeySplit& p, int32_t row) {
-    const int32_t length = p.row_lengths[row * p.row_lengths_stride];
+    const int32_t length = p.seq_lens[row * p.seq_lens_stride];
     if (length < 0 || length > p.max_tokens) __trap();
     return length;
 }

@@ -9,8 +9,8 @@ constexpr uint32_t kLeafTokens = 128;
 constexpr int kMaxUnitLevels = 11;  // levels 0..10
 
 struct KeySplit {
-    const int32_t* row_lengths;  // [rows]
-    int64_t row_lengths_stride;
+    const int32_t* seq_lens;  // [rows]
+    int64_t seq_lens_stride;
     int32_t rows;
     int32_t kv_heads;
     int32_t max_tokens;  // longest row that the block table can hold

@@ -4,7 +4,7 @@
         rows=32, query_heads=6, kv_heads=1, head_dim=256, max_tokens=262144, kv_format="e4m3", device="cuda"
     )
     workspace = plan.new_workspace()
-    out = plan.run(q, key_cache, value_cache, block_table, row_lengths, workspace=workspace)
+    out = plan.run(q, key_cache, value_cache, block_table, seq_lens, workspace=workspace)
 
 The variant ``xqa`` runs on tensor cores, the query heads of a KV head sharing one pass over K and V; ``scalar`` is
 plain FP32, the yardstick and what serves layouts that ``xqa`` can't. None replaces the other
@@ -90,7 +90,7 @@ class DecodePlan:
         key_cache: Tensor,
         value_cache: Tensor,
         block_table: Tensor,
-        row_lengths: Tensor,
+        seq_lens: Tensor,
         *,
         softmax_scale: float | None = None,
         k_scale: float | Tensor = 1.0,
@@ -100,13 +100,13 @@ class DecodePlan:
         lse: Tensor | None = None,
         workspace: Tensor | None = None,
     ) -> Tensor:
-        """Attend from each row of ``q`` to the first ``row_lengths[row]`` tokens of its request.
+        """Attend from each row of ``q`` to the first ``seq_lens[row]`` tokens of its request.
 
         Args:
             q: FP16 ``[rows, Hq, D]``, last stride 1; query head ``h`` uses KV head ``h // G``.
             key_cache, value_cache: ``[pages, page, Hkv, D]`` in the plan's format; ``page`` a multiple of 16.
             block_table: int32 ``[requests, max_blocks]``; entries past the live length are never read.
-            row_lengths: int32 ``[rows]``, read when the kernel runs. A row of length 0 gives zeros. A length outside
+            seq_lens: int32 ``[rows]``, read when the kernel runs. A row of length 0 gives zeros. A length outside
                 ``0 .. max_blocks * page``, or a live entry that is no page, stops the kernel with a trap.
             softmax_scale: multiplies the scores; ``1 / sqrt(D)`` by default.
             k_scale, v_scale: real value = stored value x scale; positive and finite, or a one-element float32 tensor
@@ -127,7 +127,7 @@ class DecodePlan:
         """
         op = "decode"
         require_tensors(op, q=q, key_cache=key_cache, value_cache=value_cache)
-        require_tensors(op, block_table=block_table, row_lengths=row_lengths)
+        require_tensors(op, block_table=block_table, seq_lens=seq_lens)
         require_planned(
             "decode", q, key_cache, block_table, q_shape=(self.rows, self.query_heads, self.head_dim),
             kv_heads=self.kv_heads, max_tokens=self.max_tokens, device=self.device,
@@ -140,7 +140,7 @@ class DecodePlan:
             workspace = self.new_workspace()
         scale = 1.0 / math.sqrt(self.head_dim) if softmax_scale is None else softmax_scale
         torch.ops.sm70_kernels.decode(
-            q, key_cache, value_cache, block_table, row_lengths, out, workspace, self.kv_format, self.variant, scale,
+            q, key_cache, value_cache, block_table, seq_lens, out, workspace, self.kv_format, self.variant, scale,
             k_host, v_host, k_device, v_device, row_requests, lse,
         )  # fmt: skip
         return out
@@ -202,7 +202,7 @@ def decode(
     key_cache: Tensor,
     value_cache: Tensor,
     block_table: Tensor,
-    row_lengths: Tensor,
+    seq_lens: Tensor,
     *,
     softmax_scale: float | None = None,
     k_scale: float | Tensor = 1.0,
@@ -242,7 +242,7 @@ def decode(
         device=q.device,
     )
     return planned.run(
-        q, key_cache, value_cache, block_table, row_lengths, softmax_scale=softmax_scale, k_scale=k_scale,
+        q, key_cache, value_cache, block_table, seq_lens, softmax_scale=softmax_scale, k_scale=k_scale,
         v_scale=v_scale, row_requests=row_requests, out=out, lse=lse,
     )  # fmt: skip
 

@@ -4,7 +4,7 @@
     workspace = plan.new_workspace()
     out = plan.run(q, k, v, workspace=workspace)  # q [1, 8192, 6, 256]; k, v [1, 131072, 1, 256]
 
-One sequence, or a ragged batch of sequences one behind the other (``sequences=``, ``cu_queries``, ``cu_keys``).
+One sequence, or a ragged batch of sequences one behind the other (``sequences=``, ``cu_seqlens_q``, ``cu_seqlens_k``).
 :func:`prefill_paged` reads a paged KV cache: it gathers the pages into FP16 once, then runs the same kernels.
 Contract and numerics: ``docs/operators.md``. The operator itself is ``torch.ops.sm70_kernels.prefill``.
 """
@@ -119,8 +119,8 @@ class PrefillPlan:
         k: Tensor,
         v: Tensor,
         *,
-        cu_queries: Tensor | None = None,
-        cu_keys: Tensor | None = None,
+        cu_seqlens_q: Tensor | None = None,
+        cu_seqlens_k: Tensor | None = None,
         softmax_scale: float | None = None,
         causal: bool = True,
         out: Tensor | None = None,
@@ -132,8 +132,8 @@ class PrefillPlan:
         Args:
             q: FP16 ``[1, Q, Hq, D]`` or ``[tokens, Hq, D]``, last stride 1; query head ``h`` uses KV head ``h // G``.
             k, v: FP16 ``[1, KV, Hkv, D]`` or ``[tokens, Hkv, D]``, last stride 1, heads 8-byte aligned at least.
-            cu_queries, cu_keys: int32 ``[sequences + 1]``, read when the kernel runs: sequence ``i`` has query tokens
-                ``cu_queries[i] .. cu_queries[i + 1] - 1``, and keys likewise. Both for a ragged batch, else none.
+            cu_seqlens_q, cu_seqlens_k: int32 ``[sequences + 1]``, read when the kernel runs: sequence ``i`` has query tokens
+                ``cu_seqlens_q[i] .. cu_seqlens_q[i + 1] - 1``, and keys likewise. Both for a ragged batch, else none.
                 Offsets that fall, leave the tensors or exceed the planned lengths stop the kernel with a trap.
             softmax_scale: multiplies the scores; ``1 / sqrt(D)`` by default.
             causal: the last query sees the last key, the one before it one key less; otherwise all see all. A
@@ -155,7 +155,7 @@ class PrefillPlan:
         require_tensors(op, q=q, k=k, v=v)
         query, key, value = (_token_major(op, *each) for each in (("q", q, "Hq, D"), ("k", k, "Hkv, D"),
                                                                    ("v", v, "Hkv, D")))  # fmt: skip
-        self._require_planned(query, key, cu_queries)
+        self._require_planned(query, key, cu_seqlens_q)
         if out is None:
             out = torch.empty(q.shape, dtype=torch.float16, device=q.device)
         if workspace is None:
@@ -166,12 +166,12 @@ class PrefillPlan:
             lse = _token_major(op, "lse", lse, "Hq")
         scale = 1.0 / math.sqrt(self.head_dim) if softmax_scale is None else softmax_scale
         torch.ops.sm70_kernels.prefill(
-            query, key, value, _token_major(op, "out", out, "Hq, D"), workspace, scale, causal, cu_queries, cu_keys,
-            self.queries if cu_queries is not None else 0, self.keys if cu_queries is not None else 0, lse,
+            query, key, value, _token_major(op, "out", out, "Hq, D"), workspace, scale, causal, cu_seqlens_q, cu_seqlens_k,
+            self.queries if cu_seqlens_q is not None else 0, self.keys if cu_seqlens_q is not None else 0, lse,
         )  # fmt: skip
         return out
 
-    def _require_planned(self, q: Tensor, k: Tensor, cu_queries: Tensor | None) -> None:
+    def _require_planned(self, q: Tensor, k: Tensor, cu_seqlens_q: Tensor | None) -> None:
         """The tensors have the shapes that this plan is for; the operator checks everything else."""
         op, again = "prefill", "Make a plan for this shape"
         dense = self.sequences is None
@@ -182,14 +182,14 @@ class PrefillPlan:
             planned = [tokens if dense else tensor.shape[0], heads, self.head_dim]
             if list(tensor.shape) != planned:
                 raise _refuse(name, f"shape {list(tensor.shape)}", f"{planned}, as planned", again, op)
-        if dense != (cu_queries is None):
-            got, want = ("None", "a tensor") if cu_queries is None else ("a tensor", "None")
-            raise _refuse("cu_queries", got, f"{want}, as planned with sequences={self.sequences}", again, op)
-        if cu_queries is not None:
-            require_tensors(op, cu_queries=cu_queries)
-            if cu_queries.dim() != 1 or cu_queries.shape[0] - 1 != self.sequences:
-                shape = list(cu_queries.shape)
-                raise _refuse("cu_queries", f"shape {shape}", f"[sequences + 1] of {self.sequences}", again, op)
+        if dense != (cu_seqlens_q is None):
+            got, want = ("None", "a tensor") if cu_seqlens_q is None else ("a tensor", "None")
+            raise _refuse("cu_seqlens_q", got, f"{want}, as planned with sequences={self.sequences}", again, op)
+        if cu_seqlens_q is not None:
+            require_tensors(op, cu_seqlens_q=cu_seqlens_q)
+            if cu_seqlens_q.dim() != 1 or cu_seqlens_q.shape[0] - 1 != self.sequences:
+                shape = list(cu_seqlens_q.shape)
+                raise _refuse("cu_seqlens_q", f"shape {shape}", f"[sequences + 1] of {self.sequences}", again, op)
         if q.device.type != self.device.type:
             raise _refuse("q", f"a tensor on {q.device}", f"one on {self.device}, as planned", "Plan for it", op)
 
@@ -210,7 +210,7 @@ def plan(
         queries, keys: tokens of the sequence, or of the longest sequence of a ragged batch: up to 8192 and 262144.
         query_heads, kv_heads: ``Hq`` and ``Hkv``; ``G = Hq / Hkv`` from 1 to 16.
         head_dim: 64, 128 or 256.
-        sequences: of a ragged batch; None for one sequence without ``cu_queries`` and ``cu_keys``.
+        sequences: of a ragged batch; None for one sequence without ``cu_seqlens_q`` and ``cu_seqlens_k``.
         device: a CUDA device, or the CPU for the emulated V100.
 
     Raises:
@@ -251,10 +251,10 @@ def prefill(
     k: Tensor,
     v: Tensor,
     *,
-    cu_queries: Tensor | None = None,
-    cu_keys: Tensor | None = None,
-    max_queries: int | None = None,
-    max_keys: int | None = None,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
     softmax_scale: float | None = None,
     causal: bool = True,
     out: Tensor | None = None,
@@ -263,31 +263,33 @@ def prefill(
 ) -> Tensor:
     """Plan and run in one call. Arguments as in :func:`plan` and :meth:`PrefillPlan.run`.
 
-    ``max_queries`` and ``max_keys``, the longest sequence of a ragged batch, come with ``cu_queries`` and ``cu_keys``:
+    ``max_seqlen_q`` and ``max_seqlen_k``, the longest sequence of a ragged batch, come with ``cu_seqlens_q`` and ``cu_seqlens_k``:
     looking them up would wait for the device. A ``workspace`` of ``MAX_WORKSPACE_BYTES`` serves every call. Under
     ``torch.compile`` this is compiled anew for every shape; a plan is not.
     """
     op = "prefill"
     require_tensors(op, q=q, k=k)
     query, key = _token_major(op, "q", q, "Hq, D"), _token_major(op, "k", k, "Hkv, D")
-    ragged = cu_queries is not None or cu_keys is not None
-    for name, number in (("max_queries", max_queries), ("max_keys", max_keys)):
+    ragged = cu_seqlens_q is not None or cu_seqlens_k is not None
+    for name, number in (("max_seqlen_q", max_seqlen_q), ("max_seqlen_k", max_seqlen_k)):
         if ragged != (number is not None):
-            want = "the longest sequence's, with cu_queries and cu_keys" if ragged else "None without cu_queries"
+            want = (
+                "the longest sequence's, with cu_seqlens_q and cu_seqlens_k" if ragged else "None without cu_seqlens_q"
+            )
             raise _refuse(name, number, want, "Pass the batch's offsets and longest lengths, or none of them", op)
     sequences = None
     if ragged:
-        require_tensors(op, cu_queries=cu_queries, cu_keys=cu_keys)
-        assert cu_queries is not None
-        if cu_queries.dim() != 1 or cu_queries.shape[0] < 1:
-            raise _refuse("cu_queries", f"shape {list(cu_queries.shape)}", "[sequences + 1]", "Start with a 0", op)
-        sequences = operator.index(cu_queries.shape[0] - 1)
+        require_tensors(op, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
+        assert cu_seqlens_q is not None
+        if cu_seqlens_q.dim() != 1 or cu_seqlens_q.shape[0] < 1:
+            raise _refuse("cu_seqlens_q", f"shape {list(cu_seqlens_q.shape)}", "[sequences + 1]", "Start with a 0", op)
+        sequences = operator.index(cu_seqlens_q.shape[0] - 1)
     # Numbers, where torch.compile has symbols: the workspace's size is asked for while tracing.
     tokens, query_heads, head_dim = map(operator.index, query.shape)
     keys, kv_heads = operator.index(key.shape[0]), operator.index(key.shape[1])
     planned = plan(
-        queries=tokens if max_queries is None else max_queries,
-        keys=keys if max_keys is None else max_keys,
+        queries=tokens if max_seqlen_q is None else max_seqlen_q,
+        keys=keys if max_seqlen_k is None else max_seqlen_k,
         query_heads=query_heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
@@ -295,7 +297,7 @@ def prefill(
         device=q.device,
     )
     return planned.run(
-        q, k, v, cu_queries=cu_queries, cu_keys=cu_keys, softmax_scale=softmax_scale, causal=causal, out=out, lse=lse,
+        q, k, v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, softmax_scale=softmax_scale, causal=causal, out=out, lse=lse,
         workspace=workspace,
     )  # fmt: skip
 
@@ -320,8 +322,8 @@ def prefill_paged(
     v_scale: float | Tensor = 1.0,
     *,
     kv_format: str | None = None,
-    cu_queries: Tensor | None = None,
-    max_queries: int | None = None,
+    cu_seqlens_q: Tensor | None = None,
+    max_seqlen_q: int | None = None,
     max_tokens: int | None = None,
     gathered: Tensor | None = None,
     softmax_scale: float | None = None,
@@ -336,12 +338,12 @@ def prefill_paged(
     the device, so a captured graph serves other lengths, pages and (device) scales.
 
     Args:
-        q: FP16 ``[1, Q, Hq, D]``, or ``[tokens, Hq, D]`` with ``cu_queries`` for several sequences.
+        q: FP16 ``[1, Q, Hq, D]``, or ``[tokens, Hq, D]`` with ``cu_seqlens_q`` for several sequences.
         key_cache, value_cache, k_scale, v_scale, kv_format: as in :func:`sm70_kernels.ops.kv_cache.gather_paged_kv`.
         block_table: int32 ``[B, max_blocks]``; entries past the live length are never read.
         seq_lens: int32 ``[B]``, the keys of each sequence, its new tokens included.
-        cu_queries: int32 ``[B + 1]``, as in :meth:`PrefillPlan.run`; left out for one sequence with all of ``q``.
-        max_queries: queries of the longest sequence, beside ``cu_queries``.
+        cu_seqlens_q: int32 ``[B + 1]``, as in :meth:`PrefillPlan.run`; left out for one sequence with all of ``q``.
+        max_seqlen_q: queries of the longest sequence, beside ``cu_seqlens_q``.
         max_tokens: keys of the longest sequence, where ``gathered`` is left out. The work is divided for it: a tight
             one is fast.
         gathered: FP16 ``gathered_shape(B, max_tokens, Hkv, D)``, contiguous, the workspace of the gathered K and V.
@@ -384,21 +386,23 @@ def prefill_paged(
     if gathered.shape != wanted or not gathered.is_contiguous():
         want = f"[2, {sequences}, max_tokens, {heads}, {head_dim}], contiguous"
         raise _refuse("gathered", f"shape {list(gathered.shape)}", want, "Allocate gathered_shape()", op)
-    if cu_queries is None and sequences != 1:
-        raise _refuse("cu_queries", "None", f"int32 [{sequences + 1}], as there are {sequences} sequences", "Pass it",
+    if cu_seqlens_q is None and sequences != 1:
+        raise _refuse("cu_seqlens_q", "None", f"int32 [{sequences + 1}], as there are {sequences} sequences", "Pass it",
                       op)  # fmt: skip
-    if (cu_queries is None) != (max_queries is None):
-        raise _refuse("max_queries", max_queries, "the longest sequence's, beside cu_queries", "Pass both or none", op)
-    if cu_queries is None:
-        cu_queries = torch.arange(2, dtype=torch.int32, device=q.device) * query.shape[0]
-        max_queries = query.shape[0]
-    require_tensors(op, cu_queries=cu_queries)
-    if cu_queries.shape != (sequences + 1,):
-        raise _refuse("cu_queries", f"shape {list(cu_queries.shape)}", f"[{sequences + 1}]", "One more than seq_lens",
+    if (cu_seqlens_q is None) != (max_seqlen_q is None):
+        raise _refuse(
+            "max_seqlen_q", max_seqlen_q, "the longest sequence's, beside cu_seqlens_q", "Pass both or none", op
+        )
+    if cu_seqlens_q is None:
+        cu_seqlens_q = torch.arange(2, dtype=torch.int32, device=q.device) * query.shape[0]
+        max_seqlen_q = query.shape[0]
+    require_tensors(op, cu_seqlens_q=cu_seqlens_q)
+    if cu_seqlens_q.shape != (sequences + 1,):
+        raise _refuse("cu_seqlens_q", f"shape {list(cu_seqlens_q.shape)}", f"[{sequences + 1}]", "One more than seq_lens",
                       op)  # fmt: skip
-    assert max_queries is not None
+    assert max_seqlen_q is not None
     planned = plan(
-        queries=operator.index(max_queries),
+        queries=operator.index(max_seqlen_q),
         keys=operator.index(tokens),
         query_heads=operator.index(query.shape[1]),
         kv_heads=operator.index(heads),
@@ -412,11 +416,11 @@ def prefill_paged(
     )  # fmt: skip
     # Behind each sequence's keys lies what is left of its row of `gathered`: keys of a sequence without queries.
     starts = torch.arange(sequences, dtype=torch.int32, device=seq_lens.device) * tokens
-    cu_keys = torch.stack([starts, starts + seq_lens], dim=1).flatten()
-    cu_rows = torch.stack([cu_queries[:-1], cu_queries[1:]], dim=1).flatten()
+    cu_seqlens_k = torch.stack([starts, starts + seq_lens], dim=1).flatten()
+    cu_rows = torch.stack([cu_seqlens_q[:-1], cu_seqlens_q[1:]], dim=1).flatten()
     key, value = gathered.flatten(1, 2)
     return planned.run(
-        q, key, value, cu_queries=cu_rows, cu_keys=cu_keys, softmax_scale=softmax_scale, causal=causal, out=out,
+        q, key, value, cu_seqlens_q=cu_rows, cu_seqlens_k=cu_seqlens_k, softmax_scale=softmax_scale, causal=causal, out=out,
         lse=lse, workspace=workspace,
     )  # fmt: skip
 

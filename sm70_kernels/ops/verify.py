@@ -5,7 +5,7 @@
         device="cuda"
     )
     workspace = plan.new_workspace()
-    out = plan.run(q, key_cache, value_cache, block_table, row_lengths, workspace=workspace)
+    out = plan.run(q, key_cache, value_cache, block_table, seq_lens, workspace=workspace)
 
 The rows of a request share one pass over its K and V, each with a prefix of its own. Contract and numerics:
 ``docs/operators.md``. The operator itself is ``torch.ops.sm70_kernels.verify``.
@@ -95,7 +95,7 @@ class VerifyPlan:
         key_cache: Tensor,
         value_cache: Tensor,
         block_table: Tensor,
-        row_lengths: Tensor,
+        seq_lens: Tensor,
         *,
         softmax_scale: float | None = None,
         k_scale: float | Tensor = 1.0,
@@ -104,14 +104,14 @@ class VerifyPlan:
         lse: Tensor | None = None,
         workspace: Tensor | None = None,
     ) -> Tensor:
-        """Attend from each query row to the first ``row_lengths[request, row]`` tokens of its request.
+        """Attend from each query row to the first ``seq_lens[request, row]`` tokens of its request.
 
         Args:
             q: FP16 ``[B, q_rows, Hq, D]``, last stride 1, any alignment; query head ``h`` uses KV head ``h // G``.
             key_cache, value_cache: ``[pages, page, Hkv, D]`` in the plan's format; ``page`` a multiple of 16; tokens,
                 heads and pages 8-byte aligned.
             block_table: int32 ``[B, max_blocks]``; entries past the longest live row of a request are never read.
-            row_lengths: int32 ``[B, q_rows]``, read when the kernel runs. A row of length 0, padding, gives zeros. A
+            seq_lens: int32 ``[B, q_rows]``, read when the kernel runs. A row of length 0, padding, gives zeros. A
                 length outside ``0 .. max_blocks * page``, or a live entry that is no page, stops the kernel with a
                 trap.
             softmax_scale: multiplies the scores; ``1 / sqrt(D)`` by default.
@@ -131,7 +131,7 @@ class VerifyPlan:
         """
         op = "verify"
         require_tensors(op, q=q, key_cache=key_cache, value_cache=value_cache)
-        require_tensors(op, block_table=block_table, row_lengths=row_lengths)
+        require_tensors(op, block_table=block_table, seq_lens=seq_lens)
         require_planned(
             "verify", q, key_cache, block_table, q_shape=(self.requests, self.q_rows, self.query_heads, self.head_dim),
             kv_heads=self.kv_heads, max_tokens=self.max_tokens, device=self.device,
@@ -144,7 +144,7 @@ class VerifyPlan:
             workspace = self.new_workspace()
         scale = 1.0 / math.sqrt(self.head_dim) if softmax_scale is None else softmax_scale
         torch.ops.sm70_kernels.verify(
-            q, key_cache, value_cache, block_table, row_lengths, out, workspace, self.kv_format, scale,
+            q, key_cache, value_cache, block_table, seq_lens, out, workspace, self.kv_format, scale,
             k_host, v_host, k_device, v_device, lse,
         )  # fmt: skip
         return out
@@ -210,7 +210,7 @@ def verify(
     key_cache: Tensor,
     value_cache: Tensor,
     block_table: Tensor,
-    row_lengths: Tensor,
+    seq_lens: Tensor,
     *,
     softmax_scale: float | None = None,
     k_scale: float | Tensor = 1.0,
@@ -248,7 +248,7 @@ def verify(
         device=q.device,
     )
     return planned.run(
-        q, key_cache, value_cache, block_table, row_lengths, softmax_scale=softmax_scale, k_scale=k_scale,
+        q, key_cache, value_cache, block_table, seq_lens, softmax_scale=softmax_scale, k_scale=k_scale,
         v_scale=v_scale, out=out, lse=lse,
     )  # fmt: skip
 

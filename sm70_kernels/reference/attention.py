@@ -157,14 +157,14 @@ def _add_prefixes(
     chunk_keys: int,
 ) -> None:
     """Let every row of ``rows`` see all keys of its prefix, chunk by chunk."""
-    row_lengths = lengths[rows]
-    longest = int(row_lengths.max()) if rows.numel() else 0
+    seq_lens = lengths[rows]
+    longest = int(seq_lens.max()) if rows.numel() else 0
     for start in range(0, longest, chunk_keys):
         stop = min(start + chunk_keys, longest)
         key, value = source.read(torch.arange(start, stop, device=query.device))
         key, value = key.transpose(0, 1), value.transpose(0, 1)
         # Rows that see the whole chunk go together; one that ends inside it gets only the keys it has.
-        ends = row_lengths.clamp(max=stop)
+        ends = seq_lens.clamp(max=stop)
         for end in sorted(set(ends[ends > start].tolist())):
             same_end = rows[ends == end]
             state.add(slice(None), same_end, query[:, same_end], key[:, : end - start], value[:, : end - start])
@@ -206,7 +206,7 @@ def _add_selected(
                 )
 
 
-def causal_row_lengths(seq_lens: Tensor, q_rows: int) -> Tensor:
+def causal_seq_lens(seq_lens: Tensor, q_rows: int) -> Tensor:
     """Return the prefix of each of the last ``q_rows`` queries of each sequence: int32 ``[B, q_rows]``.
 
     The last query is aligned to the last key, so row ``i`` sees ``seq_len - q_rows + i + 1`` keys (never
@@ -261,7 +261,7 @@ def verify_attention(
     key_cache: Tensor,
     value_cache: Tensor,
     block_table: Tensor,
-    row_lengths: Tensor,
+    seq_lens: Tensor,
     k_scale: Scale,
     v_scale: Scale,
     fmt: str,
@@ -273,7 +273,7 @@ def verify_attention(
     """Paged attention of several query rows a request, each with its own prefix of the request's pages.
 
     ``q``: float16/32/64 ``[B, q_rows, Hq, D]``; caches ``[pages, page, Hkv, D]`` of ``fmt``; ``block_table``:
-    int32 ``[B, max_blocks]``; ``row_lengths``: int32 ``[B, q_rows]`` or ``[B * q_rows]``, 0 for a padding
+    int32 ``[B, max_blocks]``; ``seq_lens``: int32 ``[B, q_rows]`` or ``[B * q_rows]``, 0 for a padding
     row; ``selected_blocks``: integers ``[B, q_rows, Hkv, S]`` as in :func:`attention`. K and V are ``decode *
     scale`` without rounding. Returns ``out [B, q_rows, Hq, D]`` and ``lse [B, q_rows, Hq]``, zeros and -inf
     for length 0. Raises ``ValueError`` for other shapes or dtypes, a length beyond the block table, a live
@@ -288,11 +288,11 @@ def verify_attention(
     require_group_size(query_heads, kv_heads)
     require_dtype("block_table", block_table, (torch.int32,))
     require_shape("block_table", block_table, (batch, "max_blocks"))
-    require_dtype("row_lengths", row_lengths, (torch.int32,))
-    if row_lengths.dim() == 1:
-        require_shape("row_lengths", row_lengths, (batch * q_rows,))
-    lengths = row_lengths.reshape(-1, q_rows) if row_lengths.dim() == 1 else row_lengths
-    require_shape("row_lengths", lengths, (batch, q_rows))
+    require_dtype("seq_lens", seq_lens, (torch.int32,))
+    if seq_lens.dim() == 1:
+        require_shape("seq_lens", seq_lens, (batch * q_rows,))
+    lengths = seq_lens.reshape(-1, q_rows) if seq_lens.dim() == 1 else seq_lens
+    require_shape("seq_lens", lengths, (batch, q_rows))
     if selected_blocks is not None:
         require_shape("selected_blocks", selected_blocks, (batch, q_rows, kv_heads, "S"))
     fp32_scale("k_scale", k_scale)

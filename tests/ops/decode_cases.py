@@ -54,7 +54,7 @@ class Case:
     key_cache: Tensor
     value_cache: Tensor
     block_table: Tensor
-    row_lengths: Tensor
+    seq_lens: Tensor
     kv_format: str
     softmax_scale: float | None = None
     k_scale: float | Tensor = 1.0
@@ -93,7 +93,7 @@ class Case:
             workspace = planned.new_workspace().fill_(0xFF)
         marks.undefined(workspace)
         planned.run(
-            self.q, *self.caches, self.block_table, self.row_lengths, softmax_scale=self.softmax_scale,
+            self.q, *self.caches, self.block_table, self.seq_lens, softmax_scale=self.softmax_scale,
             k_scale=self.k_scale, v_scale=self.v_scale, row_requests=self.row_requests, out=result.out, lse=result.lse,
             workspace=workspace,
         )  # fmt: skip
@@ -103,7 +103,7 @@ class Case:
         """The float64 reference."""
         table = self.block_table if self.row_requests is None else self.block_table[self.row_requests.long()]
         return reference.decode_attention(
-            self.q, *self.caches, table, self.row_lengths, self.k_scale, self.v_scale, self.kv_format,
+            self.q, *self.caches, table, self.seq_lens, self.k_scale, self.v_scale, self.kv_format,
             self.softmax_scale or 1.0 / math.sqrt(self.q.shape[2]), chunk_keys=_CHUNK_KEYS[self.q.device.type],
         )  # fmt: skip
 

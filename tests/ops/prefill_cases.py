@@ -63,12 +63,12 @@ class Case:
 
     @functools.cached_property
     def ragged(self) -> dict[str, Tensor]:
-        """``cu_queries`` and ``cu_keys``, or nothing for one sequence."""
+        """``cu_seqlens_q`` and ``cu_seqlens_k``, or nothing for one sequence."""
         if self.lengths is None:
             return {}
         sums = [[0, *accumulate(pair[i] for pair in self.lengths)] for i in (0, 1)]
-        cu_queries, cu_keys = (torch.tensor(of, dtype=torch.int32, device=self.q.device) for of in sums)
-        return {"cu_queries": cu_queries, "cu_keys": cu_keys}
+        cu_seqlens_q, cu_seqlens_k = (torch.tensor(of, dtype=torch.int32, device=self.q.device) for of in sums)
+        return {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
 
     def plan(self) -> prefill.PrefillPlan:
         lengths = self.lengths if self.lengths is not None else [(self.q.shape[0], self.k.shape[0])]
@@ -104,7 +104,7 @@ class Case:
             whole = self._exact_sequence(slice(None), slice(None), scale, chunk, rows)
             return AttentionResult(whole.out[0], whole.lse[0])
         parts = []
-        sums = (pairwise(self.ragged[name].tolist()) for name in ("cu_queries", "cu_keys"))
+        sums = (pairwise(self.ragged[name].tolist()) for name in ("cu_seqlens_q", "cu_seqlens_k"))
         for (q0, q1), (k0, k1) in zip(*sums, strict=True):
             parts.append(self._exact_sequence(slice(q0, q1), slice(k0, k1), scale, chunk, None))
         return AttentionResult(torch.cat([part.out[0] for part in parts]), torch.cat([part.lse[0] for part in parts]))

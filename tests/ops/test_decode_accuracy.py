@@ -34,7 +34,7 @@ def fill_live(case: Case, cache: Tensor, values: Tensor) -> None:
     """``values [tokens, Hkv, D]``, token ``t`` of each row, into the live tokens of every row."""
     page = cache.shape[1]
     codes = stored(values, cache, case.kv_format)
-    for row, length in enumerate(case.row_lengths.tolist()):
+    for row, length in enumerate(case.seq_lens.tolist()):
         for first in range(0, length, page):
             live = min(page, length - first)
             cache[int(case.block_table[row, first // page]), :live] = codes[first : first + live]
@@ -85,7 +85,7 @@ def test_every_e4m3_value_that_is_a_number(device: torch.device) -> None:
 def test_every_stored_value_as_a_key(device: torch.device, kv_format: str) -> None:
     """Scores of any finite byte, single elements and whole random rows; FP16 keys up to 448 here."""
     case = make_case([700, 33], group=8, head_dim=128, kv_format=kv_format, device=device, seed=3)
-    for row, length in enumerate(case.row_lengths.tolist()):
+    for row, length in enumerate(case.seq_lens.tolist()):
         for first in range(0, length, 16):
             target = case.key_cache[int(case.block_table[row, first // 16]), : min(16, length - first)]
             codes = random_bytes(target, kv_format, first)

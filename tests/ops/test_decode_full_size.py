@@ -65,7 +65,7 @@ def test_rows_of_a_chunked_prefill(cuda_device: torch.device) -> None:
     lengths = [total - 15 + row for total in totals for row in range(16)]
     mixed = source.but(
         q=torch.randn(64, 6, 256, generator=torch.Generator().manual_seed(5)).half().to(cuda_device),
-        row_lengths=torch.tensor(lengths, dtype=torch.int32, device=cuda_device),
+        seq_lens=torch.tensor(lengths, dtype=torch.int32, device=cuda_device),
         row_requests=torch.tensor(requests, dtype=torch.int32, device=cuda_device),
     )
     check(mixed)
@@ -81,9 +81,7 @@ def test_bits_of_a_long_row_do_not_depend_on_the_batch(cuda_device: torch.device
     case = make_case([256 * K, 100 * K + 77, 5 * K], page=1568, device=cuda_device)
     alone = case.run(variant)
     for rows in ([0], [1], [0, 1, 2] * 4, [2, 1, 0] * 20):
-        some = case.but(
-            q=case.q[rows].contiguous(), block_table=case.block_table[rows], row_lengths=case.row_lengths[rows]
-        )
+        some = case.but(q=case.q[rows].contiguous(), block_table=case.block_table[rows], seq_lens=case.seq_lens[rows])
         result = some.run(variant)
         check_same_bits(result, type(result)(alone.out[rows], alone.lse[rows]), f"rows {rows}:")
 

@@ -22,7 +22,7 @@ from tests.ops.kv_cases import make_rows
 
 def rows_of(case: Case, rows: list[int]) -> Case:
     """A call with some rows of another, in the same caches."""
-    return case.but(q=case.q[rows].contiguous(), block_table=case.block_table[rows], row_lengths=case.row_lengths[rows])
+    return case.but(q=case.q[rows].contiguous(), block_table=case.block_table[rows], seq_lens=case.seq_lens[rows])
 
 
 def picked(result: Result, rows: list[int]) -> Result:
@@ -188,14 +188,14 @@ def test_rows_of_requests(device: torch.device, kv_format: str) -> None:
     q = torch.randn(len(lengths), source.q.shape[1], 64, generator=torch.Generator().manual_seed(7))
     mixed = source.but(
         q=q.half().to(device),
-        row_lengths=torch.tensor(lengths, dtype=torch.int32, device=device),
+        seq_lens=torch.tensor(lengths, dtype=torch.int32, device=device),
         row_requests=torch.tensor(requests, dtype=torch.int32, device=device),
     )
     result = check(mixed)
     separate = mixed.but(block_table=mixed.block_table[requests], row_requests=None)
     check_same_bits(result, separate.run())
     order = torch.randperm(len(lengths), generator=torch.Generator().manual_seed(1)).tolist()
-    shuffled = mixed.but(q=mixed.q[order], row_lengths=mixed.row_lengths[order], row_requests=mixed.row_requests[order])
+    shuffled = mixed.but(q=mixed.q[order], seq_lens=mixed.seq_lens[order], row_requests=mixed.row_requests[order])
     check_same_bits(shuffled.run(), picked(result, order))
 
 
@@ -203,7 +203,7 @@ def test_rows_of_requests(device: torch.device, kv_format: str) -> None:
 def test_more_requests_than_rows(device: torch.device) -> None:
     case = make_case([100, 200, 300], head_dim=64, device=device)
     one = case.but(
-        q=case.q[2:], row_lengths=case.row_lengths[2:],
+        q=case.q[2:], seq_lens=case.seq_lens[2:],
         row_requests=torch.tensor([2], dtype=torch.int32, device=device),
     )  # fmt: skip
     check_same_bits(one.run(), picked(case.run(), [2]))

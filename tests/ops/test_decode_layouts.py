@@ -116,8 +116,8 @@ def test_sliced_tables_and_lengths(device: torch.device) -> None:
     blocks = case.block_table.shape[1]
     table = torch.full((2, blocks + 7), -1, dtype=torch.int32, device=device)
     table[:, 5 : 5 + blocks] = case.block_table
-    lengths = torch.stack([case.row_lengths, case.row_lengths * 1000], dim=1)[:, 0]
-    check_same_bits(case.but(block_table=table[:, 5 : 5 + blocks], row_lengths=lengths).run(), expected)
+    lengths = torch.stack([case.seq_lens, case.seq_lens * 1000], dim=1)[:, 0]
+    check_same_bits(case.but(block_table=table[:, 5 : 5 + blocks], seq_lens=lengths).run(), expected)
     requests = torch.tensor([[0, 9], [1, 9]], dtype=torch.int32, device=device)[:, 0]
     check_same_bits(case.but(row_requests=requests).run(), expected)
 
@@ -154,7 +154,7 @@ def test_pool_beyond_2_31_elements(device: torch.device, variant: str) -> None:
 @pytest.mark.parametrize("kv_format", FORMATS)
 def test_out_is_allocated_when_left_out(device: torch.device, kv_format: str) -> None:
     case = make_case([50, 0], head_dim=64, kv_format=kv_format, device=device)
-    arguments = (case.q, *case.caches, case.block_table, case.row_lengths)
+    arguments = (case.q, *case.caches, case.block_table, case.seq_lens)
     assert torch.equal(decode.decode(*arguments, kv_format=kv_format), case.run().out)
     assert torch.equal(case.plan().run(*arguments), case.run().out)
     floor = reference.fp16_rounding_floor(case.exact().out)

@@ -118,7 +118,7 @@ def test_routes(device: torch.device, group: int, head_dim: int, kv_format: str)
 def test_aliases_of_formats(device: torch.device, alias: str, kv_format: str) -> None:
     case = make_case([40], kv_format=kv_format, device=device)
     assert case.but(kv_format=alias).plan().route == case.plan().route
-    named = decode.decode(case.q, *case.caches, case.block_table, case.row_lengths, kv_format=alias)
+    named = decode.decode(case.q, *case.caches, case.block_table, case.seq_lens, kv_format=alias)
     assert torch.equal(named, case.run().out)
 
 
@@ -127,5 +127,5 @@ def test_a_typed_cache_names_its_format(device: torch.device, kv_format: str) ->
     case = make_case([100], head_dim=64, kv_format=kv_format, device=device)
     dtype = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2, "fp16": torch.float16}[kv_format]
     typed = [cache.view(dtype) for cache in case.caches]
-    out = decode.decode(case.q, *typed, case.block_table, case.row_lengths)
+    out = decode.decode(case.q, *typed, case.block_table, case.seq_lens)
     assert torch.equal(out, case.run().out)

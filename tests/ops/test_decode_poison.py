@@ -42,7 +42,7 @@ def with_dead_bytes(case: Case, code: int) -> Case:
         copy = torch.full_like(cache, 0)
         copy.view(torch.int16 if cache.dtype == torch.float16 else torch.uint8).fill_(code)
         page = cache.shape[1]
-        for row, length in enumerate(case.row_lengths.tolist()):
+        for row, length in enumerate(case.seq_lens.tolist()):
             for block in range(-(-length // page)):
                 number, live = int(case.block_table[row, block]), min(page, length - block * page)
                 copy[number, :live] = cache[number, :live]
@@ -90,7 +90,7 @@ def test_table_entries_past_the_length_are_not_read(device: torch.device, varian
     case = make_case([16, 17, 0, 400], page=16, head_dim=64, spare_blocks=40, device=device)
     clean = case.run(variant)
     table = case.block_table.clone()
-    for row, length in enumerate(case.row_lengths.tolist()):
+    for row, length in enumerate(case.seq_lens.tolist()):
         table[row, -(-length // 16) :] = garbage
     check_same_bits(case.but(block_table=table).run(variant), clean)
 
@@ -194,7 +194,7 @@ def run_one_leaf(case: Case, *, masked: bool) -> Tensor:
     """The test-only operator: the very kernel, with the mask of the tail and without."""
     out = case.new_result().out
     torch.ops.sm70_kernels_test.decode_unmasked(
-        case.q, *case.caches, case.block_table, case.row_lengths, out, case.kv_format, masked
+        case.q, *case.caches, case.block_table, case.seq_lens, out, case.kv_format, masked
     )
     return out
 
@@ -227,7 +227,7 @@ def test_taint_finds_a_kernel_without_the_mask(kv_format: str) -> None:
     case = short_rows(kv_format, torch.device("cpu"))
     with Checks(("taint",)) as checks, emulator.enabled(instruments=checks.instruments):
         for cache in case.caches:
-            for row, length in enumerate(case.row_lengths.tolist()):
+            for row, length in enumerate(case.seq_lens.tolist()):
                 if length % 16:
                     checks.tainted(cache[int(case.block_table[row, length // 16]), length % 16 :])
         run_one_leaf(case, masked=True)

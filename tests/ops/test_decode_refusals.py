@@ -56,10 +56,10 @@ RUN: list[tuple[str, Change, str]] = [
     ("table of int64", to("block_table", torch.int64), r"'block_table': got torch.int64, want torch.int32"),
     ("table of other rows", reshape("block_table", 3, 2), r"'block_table': .*rows of q, without row_requests"),
     ("table with entries apart", wide("block_table", 2), r"'block_table': got strides"),
-    ("lengths of int64", to("row_lengths", torch.int64), r"'row_lengths': got torch.int64, want torch.int32"),
-    ("lengths of 2 dimensions", reshape("row_lengths", 2, 1), r"'row_lengths': got shape \[2, 1\], want \[rows\]"),
-    ("lengths of other rows", reshape("row_lengths", 3), r"'row_lengths': .*\(rows of q\)"),
-    ("lengths on the CPU", on_cpu("row_lengths"), r"'row_lengths': got a tensor on cpu"),
+    ("lengths of int64", to("seq_lens", torch.int64), r"'seq_lens': got torch.int64, want torch.int32"),
+    ("lengths of 2 dimensions", reshape("seq_lens", 2, 1), r"'seq_lens': got shape \[2, 1\], want \[rows\]"),
+    ("lengths of other rows", reshape("seq_lens", 3), r"'seq_lens': .*\(rows of q\)"),
+    ("lengths on the CPU", on_cpu("seq_lens"), r"'seq_lens': got a tensor on cpu"),
     ("requests of int64", lambda a: {"row_requests": torch.zeros(2, dtype=torch.int64, device=a["q"].device)},
      r"'row_requests': got torch.int64, want torch.int32"),
     ("requests of other rows", lambda a: {"row_requests": torch.zeros(3, dtype=torch.int32, device=a["q"].device)},
@@ -146,7 +146,7 @@ def arguments(device: torch.device) -> dict[str, Any]:
         "key_cache": torch.zeros(4, 16, 2, 64, dtype=torch.uint8, device=device),
         "value_cache": torch.zeros(4, 16, 2, 64, dtype=torch.uint8, device=device),
         "block_table": torch.zeros(2, 2, dtype=torch.int32, device=device),
-        "row_lengths": torch.full((2,), 20, dtype=torch.int32, device=device),
+        "seq_lens": torch.full((2,), 20, dtype=torch.int32, device=device),
         "out": torch.ones(2, 4, 64, dtype=torch.float16, device=device),
         "lse": torch.ones(2, 4, device=device),
     }
@@ -278,7 +278,7 @@ def test_the_workspace_follows_from_shapes_and_multiprocessors_alone() -> None:
     assert 0 < sizes[72] <= sizes[80]
 
 
-@pytest.mark.parametrize("name", ["key_cache", "block_table", "row_lengths", "out"])
+@pytest.mark.parametrize("name", ["key_cache", "block_table", "seq_lens", "out"])
 def test_a_meta_tensor_among_real_ones_is_refused(name: str) -> None:
     """torch takes the fake implementation then, and the output would stay unwritten."""
     case = make_case([5], page=16, head_dim=64, device=torch.device("cpu"))
@@ -288,7 +288,7 @@ def test_a_meta_tensor_among_real_ones_is_refused(name: str) -> None:
     )  # fmt: skip
     tensors = {
         "q": case.q, "key_cache": case.key_cache, "value_cache": case.value_cache, "block_table": case.block_table,
-        "row_lengths": case.row_lengths, "out": torch.empty_like(case.q),
+        "seq_lens": case.seq_lens, "out": torch.empty_like(case.q),
     }  # fmt: skip
     tensors[name] = tensors[name].to("meta")
     with emulator.enabled(), pytest.raises(RuntimeError, match="some on the device meta and some on cpu"):

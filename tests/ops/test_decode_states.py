@@ -33,16 +33,16 @@ def test_out_does_not_depend_on_asking_for_lse(device: torch.device, variant: st
     case = make_case([5000, 0, 30], head_dim=64, device=device)
     expected = case.run(variant)
     out = case.new_result().out
-    case.plan(variant).run(case.q, *case.caches, case.block_table, case.row_lengths, out=out)
+    case.plan(variant).run(case.q, *case.caches, case.block_table, case.seq_lens, out=out)
     assert torch.equal(out, expected.out)
 
 
 def part(case: Case, first: int, last: int) -> Case:
     """Tokens ``first`` (a multiple of the page) to ``last`` of every row."""
     page = case.key_cache.shape[1]
-    lengths = (case.row_lengths - first).clamp(0, last - first)
+    lengths = (case.seq_lens - first).clamp(0, last - first)
     table = case.block_table[:, first // page :].contiguous()
-    return case.but(block_table=table, row_lengths=lengths.to(torch.int32))
+    return case.but(block_table=table, seq_lens=lengths.to(torch.int32))
 
 
 @pytest.mark.usefixtures("unwatched")

@@ -51,7 +51,7 @@ def test_a_graph_of_a_ragged_batch_serves_other_lengths(cuda_device: torch.devic
 
     def call() -> None:
         planned.run(
-            source.q, source.k, source.v, cu_queries=offsets[0], cu_keys=offsets[1], out=into.out, lse=into.lse,
+            source.q, source.k, source.v, cu_seqlens_q=offsets[0], cu_seqlens_k=offsets[1], out=into.out, lse=into.lse,
             workspace=workspace,
         )  # fmt: skip
 
@@ -161,10 +161,17 @@ def test_compiled_plan_without_recompiles(device: torch.device) -> None:
     planned = prefill.plan(queries=20, keys=100, query_heads=6, kv_heads=1, head_dim=64, sequences=2, device=device)
     workspace = planned.new_workspace()
 
-    def step(q: Tensor, k: Tensor, v: Tensor, cu_queries: Tensor, cu_keys: Tensor) -> tuple[Tensor, Tensor]:
+    def step(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor) -> tuple[Tensor, Tensor]:
         lse = q.new_empty(q.shape[:2], dtype=torch.float32)
         out = planned.run(
-            q * 2, k, v, cu_queries=cu_queries, cu_keys=cu_keys, causal=False, lse=lse, workspace=workspace
+            q * 2,
+            k,
+            v,
+            cu_seqlens_q=cu_seqlens_q,
+            cu_seqlens_k=cu_seqlens_k,
+            causal=False,
+            lse=lse,
+            workspace=workspace,
         )
         return out + 1, lse
 
@@ -233,22 +240,22 @@ q = torch.ones(6, 3, 64, dtype=torch.float16, device="cuda")
 k = torch.ones(40, 1, 64, dtype=torch.float16, device="cuda")
 queries = torch.tensor([0, 2, 6], dtype=torch.int32, device="cuda")
 keys = torch.tensor([0, 20, 40], dtype=torch.int32, device="cuda")
-def run(causal=True, max_queries=4, max_keys=20):
+def run(causal=True, max_seqlen_q=4, max_seqlen_k=20):
     return prefill.prefill(
-        q, k, k, cu_queries=queries, cu_keys=keys, max_queries=max_queries, max_keys=max_keys, causal=causal
+        q, k, k, cu_seqlens_q=queries, cu_seqlens_k=keys, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, causal=causal
     )
 """
 
 BAD_OFFSETS = {
-    "queries past the tensor": "queries[2] = 7; run(max_queries=9)",
-    "keys past the tensor": "keys[2] = 41; run(max_keys=30)",
+    "queries past the tensor": "queries[2] = 7; run(max_seqlen_q=9)",
+    "keys past the tensor": "keys[2] = 41; run(max_seqlen_k=30)",
     "negative queries": "queries[0] = -1; run()",
-    "negative keys": "keys[0] = -1; run(max_keys=30)",
-    "queries that fall": "queries[1] = 6; queries[2] = 5; run(max_queries=9)",
-    "keys that fall": "keys[1] = 40; keys[2] = 39; run(False, max_keys=40)",
-    "more queries than planned": "run(max_queries=3)",
-    "more keys than planned": "run(max_keys=19)",
-    "more queries than keys": "keys[1] = 38; run(max_keys=38)",
+    "negative keys": "keys[0] = -1; run(max_seqlen_k=30)",
+    "queries that fall": "queries[1] = 6; queries[2] = 5; run(max_seqlen_q=9)",
+    "keys that fall": "keys[1] = 40; keys[2] = 39; run(False, max_seqlen_k=40)",
+    "more queries than planned": "run(max_seqlen_q=3)",
+    "more keys than planned": "run(max_seqlen_k=19)",
+    "more queries than keys": "keys[1] = 38; run(max_seqlen_k=38)",
     "a last offset of 2**31 - 1": "keys[2] = 2**31 - 1; run()",
 }
 

@@ -50,7 +50,7 @@ def test_tokens_of_no_sequence_are_not_written(device: torch.device) -> None:
     offsets = [torch.tensor(of, dtype=torch.int32, device=device) for of in ([4, 20], [10, 50])]
     result = case.new_result()
     prefill.prefill(
-        case.q, case.k, case.v, cu_queries=offsets[0], cu_keys=offsets[1], max_queries=16, max_keys=40,
+        case.q, case.k, case.v, cu_seqlens_q=offsets[0], cu_seqlens_k=offsets[1], max_seqlen_q=16, max_seqlen_k=40,
         out=result.out, lse=result.lse,
     )  # fmt: skip
     for tensor in result:
@@ -60,11 +60,11 @@ def test_tokens_of_no_sequence_are_not_written(device: torch.device) -> None:
 
 
 def test_generous_maximum_lengths(device: torch.device) -> None:
-    """``max_queries`` and ``max_keys`` bound the lengths; they need not be reached."""
+    """``max_seqlen_q`` and ``max_seqlen_k`` bound the lengths; they need not be reached."""
     case = make_case([(5, 70), (20, 200)], head_dim=64, device=device)
     result = case.new_result()
     prefill.prefill(
-        case.q, case.k, case.v, **case.ragged, max_queries=300, max_keys=5000, out=result.out, lse=result.lse
+        case.q, case.k, case.v, **case.ragged, max_seqlen_q=300, max_seqlen_k=5000, out=result.out, lse=result.lse
     )
     check_accuracy(result, case.exact())
 
@@ -107,7 +107,7 @@ def test_prefill_over_pages(device: torch.device, kv_format: str) -> None:
     route, counts = "prefill_d64_a16", kv_cache.library.launch_counts()
     before = launched(route)
     out = prefill.prefill_paged(
-        **arguments, cu_queries=case.ragged["cu_queries"], max_queries=20, gathered=gathered, out=result.out,
+        **arguments, cu_seqlens_q=case.ragged["cu_seqlens_q"], max_seqlen_q=20, gathered=gathered, out=result.out,
         lse=result.lse,
     )  # fmt: skip
     assert out is result.out and launched(route) == before + 1

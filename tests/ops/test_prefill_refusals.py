@@ -35,7 +35,7 @@ def ragged(**changes: Any) -> Change:
 
     def change(a: dict[str, Any]) -> dict[str, Any]:
         offsets = torch.tensor([0, 2, 4], dtype=torch.int32, device=a["q"].device)
-        named = {"cu_queries": offsets, "cu_keys": 2 * offsets}
+        named = {"cu_seqlens_q": offsets, "cu_seqlens_k": 2 * offsets}
         return {**named, **{name: make(a) if callable(make) else make for name, make in changes.items()}}
 
     return change
@@ -107,7 +107,7 @@ PLANNED: list[tuple[str, Change, str]] = [
     (
         "offsets that are not planned",
         ragged(),
-        r"'cu_queries': got a tensor, want None, as planned with sequences=None",
+        r"'cu_seqlens_q': got a tensor, want None, as planned with sequences=None",
     ),
 ]
 
@@ -120,27 +120,27 @@ FUNCTIONAL: list[tuple[str, Change, str]] = [
      r"'head_dim': got 96, want one of \[64, 128, 256\]\. No kernel is built for others"),
     ("too many queries", tensor("q", 8193, 4, 64), r"'queries': got 8193, want a whole number from 0 to 8192"),
     ("too many keys", both(262145, 2, 64), r"'keys': got 262145, want a whole number from 0 to 262144"),
-    ("max_queries alone", value(max_queries=4), r"'max_queries': got 4, want None without cu_queries"),
-    ("max_keys alone", value(max_keys=4), r"'max_keys': got 4, want None without cu_queries"),
-    ("offsets without max_queries", ragged(max_keys=8), r"'max_queries': got None, want the longest"),
-    ("offsets without max_keys", ragged(max_queries=4), r"'max_keys': got None, want the longest"),
-    ("cu_queries alone", ragged(cu_keys=None, max_queries=4, max_keys=8), r"'cu_keys': got NoneType, want a torch"),
-    ("cu_keys alone", ragged(cu_queries=None, max_queries=4, max_keys=8), r"'cu_queries': got NoneType, want a torch"),
-    ("offsets of int64", ragged(cu_queries=offsets(3, dtype=torch.int64), max_queries=4, max_keys=8),
-     r"'cu_queries': got torch.int64, want torch.int32"),
-    ("keys' offsets of int64", ragged(cu_keys=offsets(3, dtype=torch.int64), max_queries=4, max_keys=8),
-     r"'cu_keys': got torch.int64, want torch.int32"),
-    ("no offsets", ragged(cu_queries=offsets(0), max_queries=4, max_keys=8), r"'cu_queries': got shape \[0\], want"),
-    ("offsets of 2 dimensions", ragged(cu_queries=offsets(3, 1), max_queries=4, max_keys=8),
-     r"'cu_queries': got shape \[3, 1\], want \[sequences \+ 1\]"),
-    ("keys' offsets of 2 dimensions", ragged(cu_keys=offsets(3, 1), max_queries=4, max_keys=8),
-     r"'cu_keys': got shape \[3, 1\], want \[sequences \+ 1\]"),
-    ("fewer offsets of keys", ragged(cu_keys=offsets(2), max_queries=4, max_keys=8), r"'cu_keys': .*size of cu_queri"),
-    ("offsets apart", ragged(cu_keys=lambda a: offsets(6)(a)[::2], max_queries=4, max_keys=8), r"'cu_keys': got stri"),
-    ("offsets on the CPU", ragged(cu_keys=lambda a: torch.zeros(3, dtype=torch.int32), max_queries=4, max_keys=8),
-     r"'cu_keys': got a tensor on cpu"),
-    ("negative max_keys", ragged(max_queries=4, max_keys=-1), r"'keys': got -1, want a whole number from 0 to 262144"),
-    ("a long max_queries", ragged(max_queries=8193, max_keys=8), r"'queries': got 8193, want a whole number"),
+    ("max_seqlen_q alone", value(max_seqlen_q=4), r"'max_seqlen_q': got 4, want None without cu_seqlens_q"),
+    ("max_seqlen_k alone", value(max_seqlen_k=4), r"'max_seqlen_k': got 4, want None without cu_seqlens_q"),
+    ("offsets without max_seqlen_q", ragged(max_seqlen_k=8), r"'max_seqlen_q': got None, want the longest"),
+    ("offsets without max_seqlen_k", ragged(max_seqlen_q=4), r"'max_seqlen_k': got None, want the longest"),
+    ("cu_seqlens_q alone", ragged(cu_seqlens_k=None, max_seqlen_q=4, max_seqlen_k=8), r"'cu_seqlens_k': got NoneType, want a torch"),
+    ("cu_seqlens_k alone", ragged(cu_seqlens_q=None, max_seqlen_q=4, max_seqlen_k=8), r"'cu_seqlens_q': got NoneType, want a torch"),
+    ("offsets of int64", ragged(cu_seqlens_q=offsets(3, dtype=torch.int64), max_seqlen_q=4, max_seqlen_k=8),
+     r"'cu_seqlens_q': got torch.int64, want torch.int32"),
+    ("keys' offsets of int64", ragged(cu_seqlens_k=offsets(3, dtype=torch.int64), max_seqlen_q=4, max_seqlen_k=8),
+     r"'cu_seqlens_k': got torch.int64, want torch.int32"),
+    ("no offsets", ragged(cu_seqlens_q=offsets(0), max_seqlen_q=4, max_seqlen_k=8), r"'cu_seqlens_q': got shape \[0\], want"),
+    ("offsets of 2 dimensions", ragged(cu_seqlens_q=offsets(3, 1), max_seqlen_q=4, max_seqlen_k=8),
+     r"'cu_seqlens_q': got shape \[3, 1\], want \[sequences \+ 1\]"),
+    ("keys' offsets of 2 dimensions", ragged(cu_seqlens_k=offsets(3, 1), max_seqlen_q=4, max_seqlen_k=8),
+     r"'cu_seqlens_k': got shape \[3, 1\], want \[sequences \+ 1\]"),
+    ("fewer offsets of keys", ragged(cu_seqlens_k=offsets(2), max_seqlen_q=4, max_seqlen_k=8), r"'cu_seqlens_k': .*size of cu_queri"),
+    ("offsets apart", ragged(cu_seqlens_k=lambda a: offsets(6)(a)[::2], max_seqlen_q=4, max_seqlen_k=8), r"'cu_seqlens_k': got stri"),
+    ("offsets on the CPU", ragged(cu_seqlens_k=lambda a: torch.zeros(3, dtype=torch.int32), max_seqlen_q=4, max_seqlen_k=8),
+     r"'cu_seqlens_k': got a tensor on cpu"),
+    ("negative max_seqlen_k", ragged(max_seqlen_q=4, max_seqlen_k=-1), r"'keys': got -1, want a whole number from 0 to 262144"),
+    ("a long max_seqlen_q", ragged(max_seqlen_q=8193, max_seqlen_k=8), r"'queries': got 8193, want a whole number"),
 ]  # fmt: skip
 
 
@@ -227,7 +227,7 @@ def test_the_operator_refuses_more_tiles_than_it_can_count(device: torch.device)
     k = torch.ones(1, 17, 64, dtype=torch.float16, device=device)
     offsets = torch.zeros(65537, dtype=torch.int32, device=device)
     workspace = torch.empty(prefill.MAX_WORKSPACE_BYTES, dtype=torch.uint8, device=device)
-    with pytest.raises(RuntimeError, match=r"'cu_queries': got 1140850688 tiles .*, want 1073741824 at most\. Pass"):
+    with pytest.raises(RuntimeError, match=r"'cu_seqlens_q': got 1140850688 tiles .*, want 1073741824 at most\. Pass"):
         torch.ops.sm70_kernels.prefill(q, k, k, q.clone(), workspace, 1.0, True, offsets, offsets, 8192, 8192)
 
 
@@ -237,8 +237,10 @@ def test_a_plan_of_another_device_is_refused(cuda_device: torch.device) -> None:
 
 def test_a_plan_of_sequences_wants_their_offsets(device: torch.device) -> None:
     planned = plan_of(sequences=3, device=device)
-    check_refused(planned.run, arguments(device), value(), r"'cu_queries': got None, want a tensor, as planned with se")
-    check_refused(planned.run, arguments(device), ragged(), r"'cu_queries': got shape \[3\], want \[sequences \+ 1\]")
+    check_refused(
+        planned.run, arguments(device), value(), r"'cu_seqlens_q': got None, want a tensor, as planned with se"
+    )
+    check_refused(planned.run, arguments(device), ragged(), r"'cu_seqlens_q': got shape \[3\], want \[sequences \+ 1\]")
 
 
 def paged_arguments(device: torch.device) -> dict[str, Any]:
@@ -262,11 +264,11 @@ PAGED: list[tuple[str, Change, str]] = [
      r"'gathered': got shape \[2, 1, 32, 1, 64\], want \[2, 1, max_tokens, 2, 64\], contiguous"),
     ("room of float32", lambda a: {**tensor("gathered", 2, 1, 32, 2, 64, dtype=torch.float32)(a), "max_tokens": None},
      r"'k_out': got torch.float32, want torch.float16"),
-    ("two sequences without offsets", lambda a: {"seq_lens": a["seq_lens"].repeat(2)}, r"'cu_queries': got None, want"),
-    ("offsets of other sequences", lambda a: {"cu_queries": offsets(3)(a), "max_queries": 4},
-     r"'cu_queries': got shape \[3\], want \[2\]"),
-    ("offsets without max_queries", lambda a: {"cu_queries": offsets(2)(a)}, r"'max_queries': got None, want"),
-    ("max_queries alone", value(max_queries=4), r"'max_queries': got 4, want"),
+    ("two sequences without offsets", lambda a: {"seq_lens": a["seq_lens"].repeat(2)}, r"'cu_seqlens_q': got None, want"),
+    ("offsets of other sequences", lambda a: {"cu_seqlens_q": offsets(3)(a), "max_seqlen_q": 4},
+     r"'cu_seqlens_q': got shape \[3\], want \[2\]"),
+    ("offsets without max_seqlen_q", lambda a: {"cu_seqlens_q": offsets(2)(a)}, r"'max_seqlen_q': got None, want"),
+    ("max_seqlen_q alone", value(max_seqlen_q=4), r"'max_seqlen_q': got 4, want"),
     ("tokens below none", value(max_tokens=-1), r"'max_tokens': got -1, want a whole number from 0 on"),
     ("too many tokens", value(max_tokens=262145), r"'keys': got 262145, want a whole number from 0 to 262144"),
     ("uint8 without a format", value(kv_format=None), r"'kv_format': got None.*want one of"),
@@ -279,7 +281,7 @@ def test_prefill_paged_refuses(device: torch.device, change: Change, message: st
     check_refused(prefill.prefill_paged, paged_arguments(device), change, message)
 
 
-@pytest.mark.parametrize("name", ["k", "v", "out", "lse", "workspace", "cu_queries"])
+@pytest.mark.parametrize("name", ["k", "v", "out", "lse", "workspace", "cu_seqlens_q"])
 def test_a_meta_tensor_among_real_ones_is_refused(name: str) -> None:
     """torch takes the fake implementation then, and the output would stay unwritten."""
     q = torch.zeros(4, 2, 64, dtype=torch.float16)
@@ -287,9 +289,9 @@ def test_a_meta_tensor_among_real_ones_is_refused(name: str) -> None:
         "q": q, "k": torch.zeros(8, 1, 64, dtype=torch.float16), "v": torch.zeros(8, 1, 64, dtype=torch.float16),
         "out": torch.empty_like(q), "lse": torch.empty(4, 2), "workspace": torch.empty(1 << 20, dtype=torch.uint8),
     }  # fmt: skip
-    if name == "cu_queries":
+    if name == "cu_seqlens_q":
         offsets_of_both = torch.tensor([0, 4], dtype=torch.int32)
-        arguments.update(cu_queries=offsets_of_both, cu_keys=2 * offsets_of_both, max_queries=4, max_keys=8)
+        arguments.update(cu_seqlens_q=offsets_of_both, cu_seqlens_k=2 * offsets_of_both, max_seqlen_q=4, max_seqlen_k=8)
     arguments[name] = arguments[name].to("meta")
     with emulator.enabled(), pytest.raises(RuntimeError, match="some on the device meta and some on cpu"):
         prefill.prefill(**arguments)

@@ -52,7 +52,7 @@ def test_a_graph_serves_other_lengths_pages_and_scales(cuda_device: torch.device
             poison_what_is_not_live(cache, rows.block_table, longest, kv_format)
         case.q.copy_(torch.randn(case.q.shape, generator=torch.Generator().manual_seed(seed)))
         case.block_table.copy_(rows.block_table)
-        case.row_lengths.copy_(torch.tensor(lengths, dtype=torch.int32))
+        case.seq_lens.copy_(torch.tensor(lengths, dtype=torch.int32))
         scales.copy_(torch.tensor([k_scale, v_scale]))
         for tensor in into:
             tensor.fill_(float("nan"))
@@ -61,7 +61,7 @@ def test_a_graph_serves_other_lengths_pages_and_scales(cuda_device: torch.device
         results.append(Result(into.out.clone(), into.lse.clone()))
         eager = case.run()
         check_same_bits(results[-1], eager, f"step {step}:")
-        live = case.row_lengths > 0
+        live = case.seq_lens > 0
         if k_scale > 0 and v_scale > 0:
             check_accuracy(eager, case.exact(), what=f"step {step}")
         else:
@@ -77,7 +77,7 @@ def test_the_same_steps_in_one_set_of_buffers(device: torch.device) -> None:
     into, workspace = case.new_result(), case.plan().new_workspace().fill_(0xFF)
     results = []
     for lengths, _, _ in (STEPS[1], STEPS[2], STEPS[3], STEPS[4], STEPS[1]):
-        step = case.but(row_lengths=torch.tensor(lengths, dtype=torch.int32, device=device))
+        step = case.but(seq_lens=torch.tensor(lengths, dtype=torch.int32, device=device))
         step.run(into, workspace)
         results.append(Result(into.out.clone(), into.lse.clone()))
         check_accuracy(results[-1], step.exact(), what=f"{lengths}")
@@ -118,7 +118,7 @@ def test_opcheck(device: torch.device) -> None:
     into, workspace = case.new_result(), case.plan().new_workspace().zero_()
     into.out.zero_(), into.lse.zero_()
     one = torch.ones(1, device=device)
-    arguments = (case.q, *case.caches, case.block_table, case.row_lengths, into.out, workspace, "e4m3", 0.125)
+    arguments = (case.q, *case.caches, case.block_table, case.seq_lens, into.out, workspace, "e4m3", 0.125)
     operator = torch.ops.sm70_kernels.verify.default
     torch.library.opcheck(operator, (*arguments, 1.0, 1.0))
     torch.library.opcheck(operator, (*arguments, 1.0, 1.0, one, one, into.lse))
@@ -139,7 +139,7 @@ def test_compiled_plan_without_recompiles(device: torch.device) -> None:
     with torch._dynamo.config.patch(error_on_recompile=True):
         for case in cases:
             wanted = case.but(q=case.q * 2, k_scale=0.5).run()
-            out, lse = compiled_step(case.q, *case.caches, case.block_table[:, :8], case.row_lengths)
+            out, lse = compiled_step(case.q, *case.caches, case.block_table[:, :8], case.seq_lens)
             check_same_bits(Result(out, lse), Result(wanted.out + 1, wanted.lse))
 
 
@@ -150,7 +150,7 @@ def test_compiled_functional_form(device: torch.device) -> None:
     compiled_step = compiled(step, device)
     for lengths in ([[100, 30]], [[20], [7]]):
         case = make_case(lengths, head_dim=64, device=device)
-        out = compiled_step(case.q, *case.caches, case.block_table, case.row_lengths)
+        out = compiled_step(case.q, *case.caches, case.block_table, case.seq_lens)
         assert torch.equal(out, case.run().out * 2)
 
 
@@ -160,7 +160,7 @@ def test_fake_tensors_have_the_shapes_of_results() -> None:
     case = make_case([[100, 30]], head_dim=64, device=torch.device("cpu"))
     planned = case.plan()
     with FakeTensorMode() as mode:
-        fakes = [mode.from_tensor(tensor) for tensor in (case.q, *case.caches, case.block_table, case.row_lengths)]
+        fakes = [mode.from_tensor(tensor) for tensor in (case.q, *case.caches, case.block_table, case.seq_lens)]
         out = planned.run(*fakes)
     assert out.shape == case.q.shape and out.dtype == torch.float16
 

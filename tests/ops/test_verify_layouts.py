@@ -22,7 +22,7 @@ def fill_live(case: Case, cache: Tensor, values: Tensor) -> None:
     """``values [tokens, Hkv, D]``, token ``t`` of each request, into the live tokens of every request."""
     page = cache.shape[1]
     codes = reference.quantize(values.half(), 1.0, case.kv_format).view(cache.dtype).to(cache.device)
-    for request, length in enumerate(case.row_lengths.amax(1).tolist()):
+    for request, length in enumerate(case.seq_lens.amax(1).tolist()):
         for first in range(0, length, page):
             live = min(page, length - first)
             cache[int(case.block_table[request, first // page]), :live] = codes[first : first + live]
@@ -90,8 +90,8 @@ def test_sliced_tables_and_lengths(device: torch.device) -> None:
     blocks = case.block_table.shape[1]
     table = torch.full((2, blocks + 7), -1, dtype=torch.int32, device=device)
     table[:, 5 : 5 + blocks] = case.block_table
-    lengths = case.row_lengths.t().contiguous().t()
-    check_same_bits(case.but(block_table=table[:, 5 : 5 + blocks], row_lengths=lengths).run(), expected)
+    lengths = case.seq_lens.t().contiguous().t()
+    check_same_bits(case.but(block_table=table[:, 5 : 5 + blocks], seq_lens=lengths).run(), expected)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -126,7 +126,7 @@ def test_pool_beyond_2_31_elements(device: torch.device) -> None:
 @pytest.mark.parametrize("kv_format", FORMATS)
 def test_out_is_allocated_when_left_out(device: torch.device, kv_format: str) -> None:
     case = make_case([[50, 0]], head_dim=64, kv_format=kv_format, device=device)
-    arguments = (case.q, *case.caches, case.block_table, case.row_lengths)
+    arguments = (case.q, *case.caches, case.block_table, case.seq_lens)
     assert torch.equal(verify.verify(*arguments, kv_format=kv_format), case.run().out)
     assert torch.equal(case.plan().run(*arguments), case.run().out)
 
@@ -137,7 +137,7 @@ def test_formats_by_alias_and_by_type(device: torch.device, alias: str, kv_forma
     assert case.but(kv_format=alias).plan().route == case.plan().route
     dtype = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}[kv_format]
     typed = [cache.view(dtype) for cache in case.caches]
-    assert torch.equal(verify.verify(case.q, *typed, case.block_table, case.row_lengths), case.run().out)
+    assert torch.equal(verify.verify(case.q, *typed, case.block_table, case.seq_lens), case.run().out)
 
 
 ROUTES = [(8, 6, 256, 48), (5, 6, 256, 32), (2, 6, 256, 16), (1, 1, 64, 16), (8, 8, 128, 32), (16, 6, 128, 48),

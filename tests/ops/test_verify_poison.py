@@ -25,7 +25,7 @@ def with_dead_bytes(case: Case, code: int) -> Case:
     for cache in case.caches:
         copy = torch.full_like(cache, code)
         page = cache.shape[1]
-        for request, length in enumerate(case.row_lengths.amax(1).tolist()):
+        for request, length in enumerate(case.seq_lens.amax(1).tolist()):
             for block in range(-(-length // page)):
                 number, live = int(case.block_table[request, block]), min(page, length - block * page)
                 copy[number, :live] = cache[number, :live]
@@ -50,7 +50,7 @@ def test_table_entries_past_the_length_are_not_read(device: torch.device, garbag
     case = make_case([[16, 3], [17, 40], [0, 0], draft(400, 2)], page=16, head_dim=64, spare_blocks=40, device=device)
     clean = case.run()
     table = case.block_table.clone()
-    for request, length in enumerate(case.row_lengths.amax(1).tolist()):
+    for request, length in enumerate(case.seq_lens.amax(1).tolist()):
         table[request, -(-length // 16) :] = garbage
     check_same_bits(case.but(block_table=table).run(), clean)
 

@@ -43,11 +43,11 @@ RUN: list[tuple[str, Change, str]] = [
     ("cache with D not innermost", transposed_last("key_cache"), r"'key_cache': got strides"),
     ("table of int64", to("block_table", torch.int64), r"'block_table': got torch.int64, want torch.int32"),
     ("table of other requests", reshape("block_table", 3, 2), r"'block_table': .*\(requests of q\)"),
-    ("lengths of int64", to("row_lengths", torch.int64), r"'row_lengths': got torch.int64, want torch.int32"),
-    ("lengths of 1 dimension", reshape("row_lengths", 6), r"'row_lengths': got shape \[6\], want \[B, q_rows\]"),
-    ("lengths of other requests", reshape("row_lengths", 1, 3), r"'row_lengths': .*\(requests of q\)"),
-    ("lengths of other rows", reshape("row_lengths", 2, 4), r"'row_lengths': .*\(query rows of q\)"),
-    ("lengths on the CPU", on_cpu("row_lengths"), r"'row_lengths': got a tensor on cpu"),
+    ("lengths of int64", to("seq_lens", torch.int64), r"'seq_lens': got torch.int64, want torch.int32"),
+    ("lengths of 1 dimension", reshape("seq_lens", 6), r"'seq_lens': got shape \[6\], want \[B, q_rows\]"),
+    ("lengths of other requests", reshape("seq_lens", 1, 3), r"'seq_lens': .*\(requests of q\)"),
+    ("lengths of other rows", reshape("seq_lens", 2, 4), r"'seq_lens': .*\(query rows of q\)"),
+    ("lengths on the CPU", on_cpu("seq_lens"), r"'seq_lens': got a tensor on cpu"),
     ("out of float32", to("out", torch.float32), r"'out': got torch.float32, want torch.float16"),
     ("out of 3 dimensions", reshape("out", 6, 4, 64), r"'out': got shape \[6, 4, 64\], want \[B, q_rows, Hq, D\]"),
     ("out of other rows", reshape("out", 2, 2, 4, 64), r"'out': .*\(shape of q\)"),
@@ -90,7 +90,7 @@ FUNCTIONAL: list[tuple[str, Change, str]] = [
     ("FP16 caches", lambda a: {**caches(dtype=torch.float16)(a), "kv_format": "fp16"},
      r"'kv_format': got 'fp16', want one of \['e4m3', 'e5m2'\]\. No kernel is built for FP16 caches: decode"),
     ("a group of 17", reshape("q", 2, 3, 34, 64), r"'query_heads': got 34, want 1 to 16 times kv_heads=2"),
-    ("17 query rows", lambda a: {**reshape("q", 2, 17, 4, 64)(a), **reshape("row_lengths", 2, 17)(a)},
+    ("17 query rows", lambda a: {**reshape("q", 2, 17, 4, 64)(a), **reshape("seq_lens", 2, 17)(a)},
      r"'q_rows': got 17, want a whole number from 1 to 16"),
     ("a head dimension of 96", lambda a: {**reshape("q", 2, 3, 4, 96)(a), **caches(shape=(4, 16, 2, 96))(a)},
      r"'head_dim': got 96, want one of \[64, 128, 256\]\. No kernel is built for others"),
@@ -103,7 +103,7 @@ def arguments(device: torch.device) -> dict[str, Any]:
         "key_cache": torch.zeros(4, 16, 2, 64, dtype=torch.uint8, device=device),
         "value_cache": torch.zeros(4, 16, 2, 64, dtype=torch.uint8, device=device),
         "block_table": torch.zeros(2, 2, dtype=torch.int32, device=device),
-        "row_lengths": torch.full((2, 3), 20, dtype=torch.int32, device=device),
+        "seq_lens": torch.full((2, 3), 20, dtype=torch.int32, device=device),
         "out": torch.ones(2, 3, 4, 64, dtype=torch.float16, device=device),
         "lse": torch.ones(2, 3, 4, device=device),
     }
@@ -179,7 +179,7 @@ def test_the_operator_itself_refuses_what_no_plan_made(device: torch.device) -> 
 
     def call(q: Tensor, kv_format: str = "e4m3") -> None:
         torch.ops.sm70_kernels.verify(
-            q, named["key_cache"], named["value_cache"], named["block_table"], named["row_lengths"], named["out"],
+            q, named["key_cache"], named["value_cache"], named["block_table"], named["seq_lens"], named["out"],
             workspace, kv_format, 0.125,
         )  # fmt: skip
 
@@ -225,13 +225,13 @@ def test_an_older_library_is_refused(tmp_path: Any) -> None:
     assert "stale_verify" not in _native.loaded()
 
 
-@pytest.mark.parametrize("name", ["key_cache", "block_table", "row_lengths", "out"])
+@pytest.mark.parametrize("name", ["key_cache", "block_table", "seq_lens", "out"])
 def test_a_meta_tensor_among_real_ones_is_refused(name: str) -> None:
     """torch takes the fake implementation then, and the output would stay unwritten."""
     case = make_case([[5, 1]], page=16, head_dim=64, device=torch.device("cpu"))
     tensors = {
         "q": case.q, "key_cache": case.key_cache, "value_cache": case.value_cache, "block_table": case.block_table,
-        "row_lengths": case.row_lengths, "out": torch.empty_like(case.q),
+        "seq_lens": case.seq_lens, "out": torch.empty_like(case.q),
     }  # fmt: skip
     tensors[name] = tensors[name].to("meta")
     with emulator.enabled(), pytest.raises(RuntimeError, match="some on the device meta and some on cpu"):

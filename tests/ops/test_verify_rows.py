@@ -22,7 +22,7 @@ def rows_of(case: Case, request: int, rows: list[int]) -> Case:
     some = slice(request, request + 1)
     return case.but(
         q=case.q[some, rows].contiguous(), block_table=case.block_table[some],
-        row_lengths=case.row_lengths[some, rows].contiguous(),
+        seq_lens=case.seq_lens[some, rows].contiguous(),
     )  # fmt: skip
 
 
@@ -41,7 +41,7 @@ def test_a_row_alone_elsewhere_and_in_another_batch(
     for rows in ([7, 6, 5, 4, 3, 2, 1, 0], [3, 3, 3], [0, 7], [2, 5, 1, 4, 6], [6] * 16):
         check_same_bits(rows_of(case, 1, rows).run(), picked(together, 1, rows), f"rows {rows}:")
     shuffled = case.but(
-        q=case.q.flip(0), block_table=case.block_table.flip(0), row_lengths=case.row_lengths.flip(0).contiguous()
+        q=case.q.flip(0), block_table=case.block_table.flip(0), seq_lens=case.seq_lens.flip(0).contiguous()
     )
     result = shuffled.run()
     check_same_bits(Result(result.out.flip(0), result.lse.flip(0)), together, "requests the other way round:")
@@ -57,7 +57,7 @@ def test_every_subset_of_live_rows(device: torch.device, q_rows: int) -> None:
     count = len(masks)
     batch = case.but(
         q=case.q.expand(count, -1, -1, -1), block_table=case.block_table.expand(count, -1),
-        row_lengths=(case.row_lengths * masks).to(torch.int32),
+        seq_lens=(case.seq_lens * masks).to(torch.int32),
     )  # fmt: skip
     result = batch.run()
     live = masks.bool()
@@ -158,7 +158,7 @@ def test_parts_of_a_context_merge_into_the_whole(device: torch.device) -> None:
     case = make_case([draft(1000, 4)], page=16, head_dim=64, device=device)
     parts = []
     for first, last in ((0, 400), (400, 1000)):
-        lengths = (case.row_lengths - first).clamp(0, last - first).to(torch.int32)
-        parts.append(case.but(block_table=case.block_table[:, first // 16 :].contiguous(), row_lengths=lengths).run())
+        lengths = (case.seq_lens - first).clamp(0, last - first).to(torch.int32)
+        parts.append(case.but(block_table=case.block_table[:, first // 16 :].contiguous(), seq_lens=lengths).run())
     _, lse = states.merge_states([part.out for part in parts], [part.lse for part in parts])
     check_accuracy(Result(case.run().out, lse), case.exact())

@@ -39,7 +39,7 @@ class Case:
     key_cache: Tensor
     value_cache: Tensor
     block_table: Tensor
-    row_lengths: Tensor
+    seq_lens: Tensor
     kv_format: str
     softmax_scale: float | None = None
     k_scale: float | Tensor = 1.0
@@ -83,7 +83,7 @@ class Case:
             workspace = planned.new_workspace().fill_(0xFF)
         marks.undefined(workspace)
         planned.run(
-            self.q, *self.caches, self.block_table, self.row_lengths, softmax_scale=self.softmax_scale,
+            self.q, *self.caches, self.block_table, self.seq_lens, softmax_scale=self.softmax_scale,
             k_scale=self.k_scale, v_scale=self.v_scale, out=result.out, lse=result.lse, workspace=workspace,
         )  # fmt: skip
         return result
@@ -91,7 +91,7 @@ class Case:
     def exact(self) -> AttentionResult:
         """The float64 reference."""
         return reference.verify_attention(
-            self.q, *self.caches, self.block_table, self.row_lengths, self.k_scale, self.v_scale, self.kv_format,
+            self.q, *self.caches, self.block_table, self.seq_lens, self.k_scale, self.v_scale, self.kv_format,
             self.scale, chunk_keys=_CHUNK_KEYS[self.q.device.type],
         )  # fmt: skip
 

@@ -164,16 +164,16 @@ def test_verify_rows_have_prefixes_of_their_own() -> None:
     lengths, page = [100, 3, 0], 48
     key_cache, value_cache, table = paged_case(lengths, page, 1, 16, "e4m3")
     q = normal(3, 8, 6, 16)
-    row_lengths = reference.causal_row_lengths(torch.tensor(lengths, dtype=torch.int32), 8)
-    assert row_lengths[0].tolist() == list(range(93, 101))
-    assert row_lengths[1].tolist() == [0, 0, 0, 0, 0, 1, 2, 3]
-    row_lengths[0, 2] = 0  # a padding row
+    seq_lens = reference.causal_seq_lens(torch.tensor(lengths, dtype=torch.int32), 8)
+    assert seq_lens[0].tolist() == list(range(93, 101))
+    assert seq_lens[1].tolist() == [0, 0, 0, 0, 0, 1, 2, 3]
+    seq_lens[0, 2] = 0  # a padding row
     arguments = (1.0, 2.0, "e4m3", 0.25)
-    out, lse = reference.verify_attention(q, key_cache, value_cache, table, row_lengths, *arguments)
-    flat = reference.verify_attention(q, key_cache, value_cache, table, row_lengths.flatten(), *arguments)
+    out, lse = reference.verify_attention(q, key_cache, value_cache, table, seq_lens, *arguments)
+    flat = reference.verify_attention(q, key_cache, value_cache, table, seq_lens.flatten(), *arguments)
     reference.compare_bitwise(flat.out, out, "flat row lengths")
     for row in range(8):
-        alone = reference.decode_attention(q[:, row], key_cache, value_cache, table, row_lengths[:, row], *arguments)
+        alone = reference.decode_attention(q[:, row], key_cache, value_cache, table, seq_lens[:, row], *arguments)
         assert_same(out[:, row], alone.out)
         assert_same(lse[:, row], alone.lse)
     assert bool((out[0, 2] == 0).all())
@@ -255,9 +255,9 @@ def test_selecting_every_block_is_dense_attention_over_pages() -> None:
     lengths = [33, 100]
     key_cache, value_cache, table = paged_case(lengths, 16, 2, 16, "e5m2")
     q = normal(2, 3, 4, 16)
-    row_lengths = reference.causal_row_lengths(torch.tensor(lengths, dtype=torch.int32), 3)
+    seq_lens = reference.causal_seq_lens(torch.tensor(lengths, dtype=torch.int32), 3)
     selected = torch.arange(25, dtype=torch.int32).flip(0).expand(2, 3, 2, 25)
-    arguments = (q, key_cache, value_cache, table, row_lengths, 1.0, 0.5, "e5m2", 0.25)
+    arguments = (q, key_cache, value_cache, table, seq_lens, 1.0, 0.5, "e5m2", 0.25)
     dense = reference.verify_attention(*arguments)
     sparse = reference.verify_attention(*arguments, selected_blocks=selected)
     assert_same(sparse.out, dense.out)

@@ -68,13 +68,13 @@ PagedCache paged_cache(const Tensor& cache) {
 }
 
 void decode(const Tensor& q, const Tensor& key_cache, const Tensor& value_cache, const Tensor& block_table,
-            const Tensor& row_lengths, const Tensor& out, const Tensor& workspace, const std::string& kv_format,
+            const Tensor& seq_lens, const Tensor& out, const Tensor& workspace, const std::string& kv_format,
             const std::string& variant, double softmax_scale, double k_scale, double v_scale,
             const std::optional<Tensor>& k_scale_tensor, const std::optional<Tensor>& v_scale_tensor,
             const std::optional<Tensor>& row_requests, const std::optional<Tensor>& lse) {
     const Argument q_arg{kOp, "q", q}, key_arg{kOp, "key_cache", key_cache};
     const Argument value_arg{kOp, "value_cache", value_cache}, table_arg{kOp, "block_table", block_table};
-    const Argument lengths_arg{kOp, "row_lengths", row_lengths}, out_arg{kOp, "out", out};
+    const Argument lengths_arg{kOp, "seq_lens", seq_lens}, out_arg{kOp, "out", out};
     const Argument workspace_arg{kOp, "workspace", workspace};
     const auto k_scale_arg = runtime::optional_argument(kOp, "k_scale", k_scale_tensor);
     const auto v_scale_arg = runtime::optional_argument(kOp, "v_scale", v_scale_tensor);
@@ -145,8 +145,8 @@ void decode(const Tensor& q, const Tensor& key_cache, const Tensor& value_cache,
         params.row_requests_stride = row_requests->stride(0);
     }
     params.group = static_cast<int32_t>(shape.group());
-    params.split.row_lengths = static_cast<const int32_t*>(row_lengths.data_ptr());
-    params.split.row_lengths_stride = row_lengths.stride(0);
+    params.split.seq_lens = static_cast<const int32_t*>(seq_lens.data_ptr());
+    params.split.seq_lens_stride = seq_lens.stride(0);
     params.split.rows = static_cast<int32_t>(rows);
     params.split.kv_heads = static_cast<int32_t>(kv_heads);
     params.split.max_tokens = static_cast<int32_t>(longest_row(shape));
@@ -218,7 +218,7 @@ sm70_kernels_decode_workspace_bytes(int64_t rows, int64_t query_heads, int64_t k
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sm70_kernels, m) {
     m.def(
-        "decode(Tensor q, Tensor key_cache, Tensor value_cache, Tensor block_table, Tensor row_lengths, "
+        "decode(Tensor q, Tensor key_cache, Tensor value_cache, Tensor block_table, Tensor seq_lens, "
         "Tensor(a!) out, Tensor(b!) workspace, str kv_format, str variant, float softmax_scale, float k_scale=1.0, "
         "float v_scale=1.0, Tensor? k_scale_tensor=None, Tensor? v_scale_tensor=None, Tensor? row_requests=None, "
         "Tensor(c!)? lse=None) -> ()");

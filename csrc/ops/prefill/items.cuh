@@ -18,9 +18,9 @@ struct Item {
 };
 
 __device__ __forceinline__ Sequence sequence_of(const PrefillParams& p, int32_t index) {
-    if (p.cu_queries == nullptr) return {0, p.queries, 0, p.keys};
-    const int32_t q0 = p.cu_queries[index], q1 = p.cu_queries[index + 1];
-    const int32_t k0 = p.cu_keys[index], k1 = p.cu_keys[index + 1];
+    if (p.cu_seqlens_q == nullptr) return {0, p.queries, 0, p.keys};
+    const int32_t q0 = p.cu_seqlens_q[index], q1 = p.cu_seqlens_q[index + 1];
+    const int32_t k0 = p.cu_seqlens_k[index], k1 = p.cu_seqlens_k[index + 1];
     if (q0 < 0 || q1 < q0 || q1 - q0 > p.queries || q1 > p.query_tokens) __trap();
     if (k0 < 0 || k1 < k0 || k1 - k0 > p.keys || k1 > p.key_tokens) __trap();
     if (p.causal && k1 - k0 < q1 - q0) __trap();

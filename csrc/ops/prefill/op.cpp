@@ -42,13 +42,13 @@ void require_range(const char* name, int64_t value, int64_t least, int64_t most,
 }
 
 void prefill(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out, const Tensor& workspace,
-             double softmax_scale, bool causal, const std::optional<Tensor>& cu_queries,
-             const std::optional<Tensor>& cu_keys, int64_t max_queries, int64_t max_keys,
+             double softmax_scale, bool causal, const std::optional<Tensor>& cu_seqlens_q,
+             const std::optional<Tensor>& cu_seqlens_k, int64_t max_seqlen_q, int64_t max_seqlen_k,
              const std::optional<Tensor>& lse) {
     const Argument q_arg{kOp, "q", q}, k_arg{kOp, "k", k}, v_arg{kOp, "v", v}, out_arg{kOp, "out", out};
     const Argument workspace_arg{kOp, "workspace", workspace};
-    const auto cu_queries_arg = runtime::optional_argument(kOp, "cu_queries", cu_queries);
-    const auto cu_keys_arg = runtime::optional_argument(kOp, "cu_keys", cu_keys);
+    const auto cu_queries_arg = runtime::optional_argument(kOp, "cu_seqlens_q", cu_seqlens_q);
+    const auto cu_keys_arg = runtime::optional_argument(kOp, "cu_seqlens_k", cu_seqlens_k);
     const auto lse_arg = runtime::optional_argument(kOp, "lse", lse);
     const auto& device = runtime::require_one_device(runtime::present(
         {&q_arg, &k_arg, &v_arg, &out_arg, &workspace_arg}, {&cu_queries_arg, &cu_keys_arg, &lse_arg}));
@@ -73,8 +73,8 @@ void prefill(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& ou
 
     const bool ragged = cu_queries_arg.has_value();
     if (ragged != cu_keys_arg.has_value()) {
-        runtime::refuse(kOp, ragged ? "cu_keys" : "cu_queries", "no tensor", "a tensor, as the other one is given",
-                        "Pass both, or none for one sequence");
+        runtime::refuse(kOp, ragged ? "cu_seqlens_k" : "cu_seqlens_q", "no tensor",
+                        "a tensor, as the other one is given", "Pass both, or none for one sequence");
     }
     int64_t sequences = 1, queries = q.size(0), keys = k.size(0);
     if (ragged) {
@@ -86,15 +86,15 @@ void prefill(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& ou
                 runtime::refuse(kOp, argument->name, "no elements", "sequences + 1 elements", "Start with a 0");
             }
         }
-        runtime::require_size(*cu_keys_arg, 0, cu_queries->size(0), "size of cu_queries");
-        sequences = cu_queries->size(0) - 1;
-        queries = max_queries;
-        keys = max_keys;
+        runtime::require_size(*cu_keys_arg, 0, cu_seqlens_q->size(0), "size of cu_seqlens_q");
+        sequences = cu_seqlens_q->size(0) - 1;
+        queries = max_seqlen_q;
+        keys = max_seqlen_k;
     }
     const char* split = "Prefill in several calls, and merge them by lse";
-    require_range(ragged ? "max_queries" : "q", queries, 0, kMaxQueries, "Prefill the queries in several calls");
-    require_range(ragged ? "max_keys" : "k", keys, 0, kMaxKeys, split);
-    require_range("cu_queries", sequences, 0, 65536, split);
+    require_range(ragged ? "max_seqlen_q" : "q", queries, 0, kMaxQueries, "Prefill the queries in several calls");
+    require_range(ragged ? "max_seqlen_k" : "k", keys, 0, kMaxKeys, split);
+    require_range("cu_seqlens_q", sequences, 0, 65536, split);
     if (!ragged && causal && queries > keys) {
         runtime::refuse(kOp, "k", std::to_string(keys) + " keys",
                         "at least the " + std::to_string(queries) + " of q, the last of which sees the last key",
@@ -125,8 +125,8 @@ void prefill(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& ou
         static_cast<float>(runtime::require_scale(kOp, "softmax_scale", softmax_scale) * 1.4426950408889634);
     const Division division = divide({sequences, queries, keys, heads, kv_heads, head_dim, device.multiprocessors});
     if (division.tiles > kMaxTiles) {
-        runtime::refuse(kOp, "cu_queries", std::to_string(division.tiles) + " tiles of query rows",
-                        std::to_string(kMaxTiles) + " at most", "Pass the longest sequence's max_queries, or split");
+        runtime::refuse(kOp, "cu_seqlens_q", std::to_string(division.tiles) + " tiles of query rows",
+                        std::to_string(kMaxTiles) + " at most", "Pass the longest sequence's max_seqlen_q, or split");
     }
     params.slots = static_cast<float*>(runtime::require_workspace(workspace_arg, division.workspace_bytes));
     if (division.tiles == 0) return;  // nothing to do
@@ -145,8 +145,8 @@ void prefill(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& ou
         params.lse_head_stride = lse->stride(1);
     }
     if (ragged) {
-        params.cu_queries = static_cast<const int32_t*>(cu_queries->data_ptr());
-        params.cu_keys = static_cast<const int32_t*>(cu_keys->data_ptr());
+        params.cu_seqlens_q = static_cast<const int32_t*>(cu_seqlens_q->data_ptr());
+        params.cu_seqlens_k = static_cast<const int32_t*>(cu_seqlens_k->data_ptr());
     }
     params.group = make_fast_divisor(static_cast<uint32_t>(heads / kv_heads));
     params.sequences = static_cast<int32_t>(sequences);
@@ -194,16 +194,18 @@ void prefill(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& ou
 
 // Bytes of workspace that prefill() wants for these shapes on a device of so many SMs.
 extern "C" __attribute__((visibility("default"))) int64_t
-sm70_kernels_prefill_workspace_bytes(int64_t sequences, int64_t max_queries, int64_t max_keys, int64_t query_heads,
+sm70_kernels_prefill_workspace_bytes(int64_t sequences, int64_t max_seqlen_q, int64_t max_seqlen_k, int64_t query_heads,
                                      int64_t kv_heads, int64_t head_dim, int64_t multiprocessors) {
-    return sm70::prefill::divide({sequences, max_queries, max_keys, query_heads, kv_heads, head_dim, multiprocessors})
+    return sm70::prefill::divide(
+               {sequences, max_seqlen_q, max_seqlen_k, query_heads, kv_heads, head_dim, multiprocessors})
         .workspace_bytes;
 }
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sm70_kernels, m) {
     m.def(
         "prefill(Tensor q, Tensor k, Tensor v, Tensor(a!) out, Tensor(b!) workspace, float softmax_scale, "
-        "bool causal=True, Tensor? cu_queries=None, Tensor? cu_keys=None, int max_queries=0, int max_keys=0, "
+        "bool causal=True, Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None, int max_seqlen_q=0, int "
+        "max_seqlen_k=0, "
         "Tensor(c!)? lse=None) -> ()");
 }
 STABLE_TORCH_LIBRARY_IMPL(sm70_kernels, CUDA, m) {

@@ -24,8 +24,8 @@ struct PrefillParams {
     int64_t out_token_stride, out_head_stride;
     float* lse;  // FP32 [Hq, tokens], or null
     int64_t lse_token_stride, lse_head_stride;
-    const int32_t* cu_queries;  // [sequences + 1]; null: one sequence of `queries` and `keys`
-    const int32_t* cu_keys;
+    const int32_t* cu_seqlens_q;  // [sequences + 1]; null: one sequence of `queries` and `keys`
+    const int32_t* cu_seqlens_k;
     float* slots;  // states of row tiles: FP32 numerators [128][D], then maximum and sum of each row
     float softmax_scale_log2;
     FastDivisor group;  // query heads of a KV head

@@ -24,7 +24,7 @@ constexpr int64_t kMaxQueryRows = 16;
 constexpr int64_t kMaxRows = int64_t{1} << 20;
 
 struct Tensors {
-    const Tensor &q, &key_cache, &value_cache, &block_table, &row_lengths, &out, &workspace;
+    const Tensor &q, &key_cache, &value_cache, &block_table, &seq_lens, &out, &workspace;
     const std::optional<Tensor>&k_scale, &v_scale, &lse;
 };
 
@@ -78,7 +78,7 @@ inline bool loads_16_bytes(const Tensor& q) {
 inline void call(const char* op, const std::string& prefix, const Tensors& t, const std::string& kv_format,
                  const Numbers& numbers, bool one_chunk = false) {
     const Argument q{op, "q", t.q}, key{op, "key_cache", t.key_cache}, value{op, "value_cache", t.value_cache};
-    const Argument table{op, "block_table", t.block_table}, lengths{op, "row_lengths", t.row_lengths};
+    const Argument table{op, "block_table", t.block_table}, lengths{op, "seq_lens", t.seq_lens};
     const Argument out{op, "out", t.out}, workspace{op, "workspace", t.workspace};
     const auto k_scale = runtime::optional_argument(op, "k_scale", t.k_scale);
     const auto v_scale = runtime::optional_argument(op, "v_scale", t.v_scale);
@@ -153,9 +153,9 @@ inline void call(const char* op, const std::string& prefix, const Tensors& t, co
         params.lse_row_stride = t.lse->stride(1);
         params.lse_head_stride = t.lse->stride(2);
     }
-    params.row_lengths = static_cast<const int32_t*>(t.row_lengths.data_ptr());
-    params.lengths_request_stride = t.row_lengths.stride(0);
-    params.lengths_row_stride = t.row_lengths.stride(1);
+    params.seq_lens = static_cast<const int32_t*>(t.seq_lens.data_ptr());
+    params.lengths_request_stride = t.seq_lens.stride(0);
+    params.lengths_row_stride = t.seq_lens.stride(1);
     params.requests = static_cast<int32_t>(requests);
     params.q_rows = static_cast<int32_t>(q_rows);
     params.group = static_cast<int32_t>(shape.group());

@@ -13,10 +13,10 @@ SM70_CAPABILITY_REVISION(1)
 namespace sm70::verify {
 
 void verify(const Tensor& q, const Tensor& key_cache, const Tensor& value_cache, const Tensor& block_table,
-            const Tensor& row_lengths, const Tensor& out, const Tensor& workspace, const std::string& kv_format,
+            const Tensor& seq_lens, const Tensor& out, const Tensor& workspace, const std::string& kv_format,
             double softmax_scale, double k_scale, double v_scale, const std::optional<Tensor>& k_scale_tensor,
             const std::optional<Tensor>& v_scale_tensor, const std::optional<Tensor>& lse) {
-    const Tensors tensors{q,   key_cache, value_cache,    block_table,    row_lengths,
+    const Tensors tensors{q,   key_cache, value_cache,    block_table,    seq_lens,
                           out, workspace, k_scale_tensor, v_scale_tensor, lse};
     call("verify", "verify", tensors, kv_format, {softmax_scale, k_scale, v_scale});
 }
@@ -39,7 +39,7 @@ extern "C" __attribute__((visibility("default"))) int64_t sm70_kernels_verify_bl
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sm70_kernels, m) {
     m.def(
-        "verify(Tensor q, Tensor key_cache, Tensor value_cache, Tensor block_table, Tensor row_lengths, "
+        "verify(Tensor q, Tensor key_cache, Tensor value_cache, Tensor block_table, Tensor seq_lens, "
         "Tensor(a!) out, Tensor(b!) workspace, str kv_format, float softmax_scale, float k_scale=1.0, "
         "float v_scale=1.0, Tensor? k_scale_tensor=None, Tensor? v_scale_tensor=None, Tensor(c!)? lse=None) -> ()");
 }

@@ -41,7 +41,7 @@ struct VerifyParams {
     int64_t out_request_stride, out_row_stride, out_head_stride;
     float* lse;  // FP32 [B, q_rows, Hq], or null
     int64_t lse_request_stride, lse_row_stride, lse_head_stride;
-    const int32_t* row_lengths;  // [B, q_rows]
+    const int32_t* seq_lens;  // [B, q_rows]
     int64_t lengths_request_stride, lengths_row_stride;
     float* slots;              // states of chunks: [B, q_rows, Hkv, most_chunks]
     float softmax_scale_log2;  // softmax scale x log2(e)

@@ -13,7 +13,7 @@
 namespace sm70::verify {
 
 __device__ __forceinline__ int32_t row_length(const VerifyParams& p, int32_t request, int32_t row) {
-    const int32_t length = p.row_lengths[request * p.lengths_request_stride + row * p.lengths_row_stride];
+    const int32_t length = p.seq_lens[request * p.lengths_request_stride + row * p.lengths_row_stride];
     if (length < 0 || length > p.max_tokens) __trap();
     return length;
 }
@@ -128,7 +128,7 @@ class UnitCursor {
         Unit unit;
         find_row_group(p, group, unit);
         const Rows rows = query_rows(p, unit);
-        const int32_t* source = p.row_lengths + unit.request * p.lengths_request_stride;
+        const int32_t* source = p.seq_lens + unit.request * p.lengths_request_stride;
         int32_t longest = 0;
         uint32_t shortest = 0xffffffffu;
 #pragma unroll 4

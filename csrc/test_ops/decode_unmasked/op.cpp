@@ -24,10 +24,10 @@ PagedCache paged_cache(const Tensor& cache) {
 
 // q, out [rows, G, 64], caches [pages, page, 1, 64], rows of at most 128 tokens: one unit each, no workspace.
 void decode_unmasked(const Tensor& q, const Tensor& key_cache, const Tensor& value_cache, const Tensor& block_table,
-                     const Tensor& row_lengths, const Tensor& out, const std::string& kv_format, bool masked) {
+                     const Tensor& seq_lens, const Tensor& out, const std::string& kv_format, bool masked) {
     const char* op = "decode_unmasked";
     const Argument q_arg{op, "q", q}, key_arg{op, "key_cache", key_cache}, value_arg{op, "value_cache", value_cache};
-    const Argument table_arg{op, "block_table", block_table}, lengths_arg{op, "row_lengths", row_lengths};
+    const Argument table_arg{op, "block_table", block_table}, lengths_arg{op, "seq_lens", seq_lens};
     const Argument out_arg{op, "out", out};
     const auto& device =
         runtime::require_one_device({&q_arg, &key_arg, &value_arg, &table_arg, &lengths_arg, &out_arg});
@@ -53,8 +53,8 @@ void decode_unmasked(const Tensor& q, const Tensor& key_cache, const Tensor& val
     params.out_head_stride = out.stride(1);
     params.softmax_scale_log2 = 1.4426950408889634f / 8.0f;
     params.group = static_cast<int32_t>(q.size(1));
-    params.split.row_lengths = static_cast<const int32_t*>(row_lengths.data_ptr());
-    params.split.row_lengths_stride = row_lengths.stride(0);
+    params.split.seq_lens = static_cast<const int32_t*>(seq_lens.data_ptr());
+    params.split.seq_lens_stride = seq_lens.stride(0);
     params.split.rows = static_cast<int32_t>(q.size(0));
     params.split.kv_heads = 1;
     params.split.max_tokens = static_cast<int32_t>(max_tokens);
@@ -88,7 +88,7 @@ void decode_unmasked(const Tensor& q, const Tensor& key_cache, const Tensor& val
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sm70_kernels_test, m) {
     m.def(
-        "decode_unmasked(Tensor q, Tensor key_cache, Tensor value_cache, Tensor block_table, Tensor row_lengths, "
+        "decode_unmasked(Tensor q, Tensor key_cache, Tensor value_cache, Tensor block_table, Tensor seq_lens, "
         "Tensor(a!) out, str kv_format, bool masked) -> ()");
 }
 STABLE_TORCH_LIBRARY_IMPL(sm70_kernels_test, CUDA, m) {

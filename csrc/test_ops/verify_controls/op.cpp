@@ -17,10 +17,10 @@ using torch::stable::Tensor;
 // The arguments of verify, and the name that kernel.cu gives the numerics. A shape without a kernel is the driver's to
 // report.
 void verify_controls(const Tensor& q, const Tensor& key_cache, const Tensor& value_cache, const Tensor& block_table,
-                     const Tensor& row_lengths, const Tensor& out, const Tensor& workspace, const std::string& numerics,
+                     const Tensor& seq_lens, const Tensor& out, const Tensor& workspace, const std::string& numerics,
                      double softmax_scale, double k_scale, double v_scale, const std::optional<Tensor>& lse) {
     const std::optional<Tensor> none;
-    const verify::Tensors tensors{q, key_cache, value_cache, block_table, row_lengths, out, workspace, none, none, lse};
+    const verify::Tensors tensors{q, key_cache, value_cache, block_table, seq_lens, out, workspace, none, none, lse};
     verify::call("verify_controls", "verify_" + numerics, tensors, "e4m3", {softmax_scale, k_scale, v_scale},
                  numerics == "carried");
 }
@@ -29,7 +29,7 @@ void verify_controls(const Tensor& q, const Tensor& key_cache, const Tensor& val
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sm70_kernels_test, m) {
     m.def(
-        "verify_controls(Tensor q, Tensor key_cache, Tensor value_cache, Tensor block_table, Tensor row_lengths, "
+        "verify_controls(Tensor q, Tensor key_cache, Tensor value_cache, Tensor block_table, Tensor seq_lens, "
         "Tensor(a!) out, Tensor(b!) workspace, str numerics, float softmax_scale, float k_scale=1.0, "
         "float v_scale=1.0, Tensor(c!)? lse=None) -> ()");
 }

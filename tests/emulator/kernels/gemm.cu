@@ -6,8 +6,8 @@
 //           that eight lanes meet no bank twice, be it in eight rows or in two: 2 x 2 x 128 x 64 = 32768 bytes
 //   registers: 128 sums, 2 x 32 of fragments, 32 on the way from global to shared memory
 //
-// In a quad-pair, lane l of the eight holds row l%4 + 8*(l>=4) of its block of 16, the other quad-pair the rows between,
-// so that lanes 0-7 read eight consecutive rows.
+// In a quad-pair, lane l of the eight holds row l%4 + 8*(l>=4) of its block of 16, the other quad-pair the rows
+// between, so that lanes 0-7 read eight consecutive rows.
 #include <cuda_fp16.h>
 
 namespace {
@@ -32,7 +32,9 @@ __device__ __forceinline__ void load16(unsigned* words, const void* from) {
 }
 
 // Offset of a chunk of eight halves; other rows of the same place in 16 and other chunks are reached by + and ^.
-__device__ __forceinline__ int chunk_at(int row, int chunk) { return row * kDepth + (chunk ^ ((row / 2) % 4)) * 8; }
+__device__ __forceinline__ int chunk_at(int row, int chunk) {
+    return row * kDepth + (chunk ^ ((row / 2) % 4)) * 8;
+}
 
 __device__ __forceinline__ void store16(void* to, const unsigned* words) {
     *static_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
@@ -41,7 +43,7 @@ __device__ __forceinline__ void store16(void* to, const unsigned* words) {
 }  // namespace
 
 extern "C" __global__ __launch_bounds__(128) void gemm_128x128x32(const __half* a, const __half* b, float* c, int n,
-                                                                 int k) {
+                                                                  int k) {
     __shared__ __align__(16) __half shared[2][2][kTile * kDepth];
     const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
     const int row = thread / 4, chunk = thread % 4;
@@ -53,8 +55,7 @@ extern "C" __global__ __launch_bounds__(128) void gemm_128x128x32(const __half* 
 #pragma unroll
         for (int operand = 0; operand < 2; ++operand)
 #pragma unroll
-            for (int i = 0; i < kLoads; ++i)
-                load16(moving[operand][i], from[operand] + size_t(32 * i) * k);
+            for (int i = 0; i < kLoads; ++i) load16(moving[operand][i], from[operand] + size_t(32 * i) * k);
         from[0] += kDepth;
         from[1] += kDepth;
     };

@@ -1,11 +1,11 @@
 // Kernels whose memory accesses, branches and trips the caller chooses.
 
-#define SHARED_READ(name, Type)                                                          \
-    extern "C" __global__ void name(const int* index, Type* out) {                       \
-        extern __shared__ __align__(16) unsigned char bytes[];                           \
-        const volatile Type* shared = reinterpret_cast<const volatile Type*>(bytes);     \
-        const int at = index[threadIdx.x];                                               \
-        if (at >= 0) out[threadIdx.x] = shared_value(shared, at);                        \
+#define SHARED_READ(name, Type)                                                      \
+    extern "C" __global__ void name(const int* index, Type* out) {                   \
+        extern __shared__ __align__(16) unsigned char bytes[];                       \
+        const volatile Type* shared = reinterpret_cast<const volatile Type*>(bytes); \
+        const int at = index[threadIdx.x];                                           \
+        if (at >= 0) out[threadIdx.x] = shared_value(shared, at);                    \
     }
 
 template <class T>

@@ -14,8 +14,8 @@ __device__ __forceinline__ void mma(Tile& t, unsigned a0, unsigned a1, unsigned 
         : "r"(a0), "r"(a1), "r"(b0), "r"(b1));
 }
 
-// kChains independent accumulators, each fed `links` times; 128 links an iteration, 8 KB of code, so that the loop costs
-// little and the code fits the first instruction cache.
+// kChains independent accumulators, each fed `links` times; 128 links an iteration, 8 KB of code, so that the loop
+// costs little and the code fits the first instruction cache.
 template <int kChains>
 __device__ __forceinline__ void tensor_chains(float* out, int links) {
     Tile tiles[kChains] = {};
@@ -35,8 +35,12 @@ __device__ __forceinline__ void tensor_chains(float* out, int links) {
 
 }  // namespace
 
-extern "C" __global__ void one_tensor_chain(float* out, int links) { tensor_chains<1>(out, links); }
-extern "C" __global__ void four_tensor_chains(float* out, int links) { tensor_chains<4>(out, links); }
+extern "C" __global__ void one_tensor_chain(float* out, int links) {
+    tensor_chains<1>(out, links);
+}
+extern "C" __global__ void four_tensor_chains(float* out, int links) {
+    tensor_chains<4>(out, links);
+}
 
 // A shared-memory load whose address is the value of the one before.
 extern "C" __global__ void shared_chain(unsigned* out, int links) {
