@@ -39,14 +39,14 @@ def sync(session: nox.Session, *groups: str) -> None:
 
 def recorded(session: nox.Session, name: str) -> None:
     """Run a session's body, which writes results/<UTC>-<commit>-<session>/."""
-    session.run(PYTHON, "-m", "sm70_kernels.evidence.session", name, *session.posargs)
+    session.run(PYTHON, "-m", "sm70_kernels.evidence", name, *session.posargs)
 
 
 @nox.session
 def build(session: nox.Session) -> None:
     """Build every extension from source and make the package importable in the environment."""
     sync(session, "session", "build")
-    session.run(PYTHON, "-m", "sm70_kernels.evidence.session", "build")
+    session.run(PYTHON, "-m", "sm70_kernels.evidence", "build")
     if not BAKED and not (ENVIRONMENT / "bin" / "sm70-kernels").exists():
         session.run(UV, "pip", "install", "--python", PYTHON, "--no-deps", "--no-build-isolation", "--editable", ".")
 

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from sm70_kernels import reference
-from sm70_kernels._arguments import FORMATS
 from sm70_kernels.bench import (
     Arms,
     DeviceTimer,
@@ -37,6 +36,7 @@ from sm70_kernels.bench import (
 from sm70_kernels.bench.pages import page_tables
 from sm70_kernels.bench.rows import images_that_ran, merge_accuracy, row_facts, seed_of
 from sm70_kernels.ops import decode
+from sm70_kernels.ops._arguments import FORMATS
 
 K = 1024
 BATCHES = (1, 2, 4, 8, 16, 32)

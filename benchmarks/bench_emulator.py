@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 
 from sm70_kernels.bench import median, replay, replay_timer
-from sm70_kernels.checks import Checks
-from sm70_kernels.evidence.benchmarks import EMULATOR_LABEL
+from sm70_kernels.evidence.sessions.benchmarks import EMULATOR_LABEL
+from sm70_kernels.lab.checkers import Checks
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "benchmarks" / "kernels" / "emulator_speed.cu"

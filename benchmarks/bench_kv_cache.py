@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from sm70_kernels import reference
-from sm70_kernels._arguments import FORMATS
 from sm70_kernels.bench import (
     Arms,
     EstimatedRow,
@@ -33,6 +32,7 @@ from sm70_kernels.bench import (
 from sm70_kernels.bench.pages import page_tables
 from sm70_kernels.bench.rows import row_facts
 from sm70_kernels.ops import kv_cache
+from sm70_kernels.ops._arguments import FORMATS
 
 KV_HEADS, HEAD_DIM = 1, 256
 PAGES = (800, 1568)

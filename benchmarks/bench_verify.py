@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from sm70_kernels import _native, reference
-from sm70_kernels._arguments import FORMATS
 from sm70_kernels.bench import (
     Arms,
     EstimatedRow,
@@ -39,6 +38,7 @@ from sm70_kernels.bench import (
 from sm70_kernels.bench.pages import page_tables
 from sm70_kernels.bench.rows import images_that_ran, merge_accuracy, row_facts, seed_of
 from sm70_kernels.ops import decode, verify
+from sm70_kernels.ops._arguments import FORMATS
 
 K = 1024
 CONTEXTS = {"8K": 8 * K, "64K": 64 * K, "128K": 128 * K, "256K": 256 * K}

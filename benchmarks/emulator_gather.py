@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from sm70_kernels import emulator
+from sm70_kernels.lab import emulator
 from sm70_kernels.ops import kv_cache
 
 TOKENS, HEAD_DIM, PAGE = 32768, 256, 64

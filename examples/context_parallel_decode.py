@@ -13,9 +13,9 @@ import contextlib
 import torch
 import torch.distributed as dist
 
-from sm70_kernels import emulator
+from sm70_kernels.attention.states import merge_states
+from sm70_kernels.lab import emulator
 from sm70_kernels.ops import decode
-from sm70_kernels.states import merge_states
 
 QUERY_HEADS, KV_HEADS, HEAD_DIM, PAGE = 6, 1, 256, 16
 #: Tokens of each sequence. One is empty; one ends inside the first rank's part, so that the others have none of it.

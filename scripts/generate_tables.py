@@ -12,8 +12,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from sm70_kernels.evidence import sums, tables  # noqa: E402
-from sm70_kernels.evidence.schema import EvidenceError  # noqa: E402
+from sm70_kernels.evidence.integrity import sums  # noqa: E402
+from sm70_kernels.evidence.runs import tables  # noqa: E402
+from sm70_kernels.evidence.runs.schema import EvidenceError  # noqa: E402
 
 
 def main() -> int:

@@ -11,7 +11,8 @@ from pathlib import Path
 import torch
 
 import sm70_kernels
-from sm70_kernels import emulator, reference
+from sm70_kernels import reference
+from sm70_kernels.lab import emulator
 from sm70_kernels.ops import kv_cache
 
 

@@ -13,7 +13,7 @@ from types import ModuleType
 
 __version__ = "0.1.0"
 
-_LAZY_MODULES = frozenset({"bench", "emulator", "evidence", "inspect", "instruments", "ops", "reference", "states"})
+_LAZY_MODULES = frozenset({"attention", "bench", "evidence", "lab", "ops", "reference"})
 #: ``sm70_kernels.decode`` is ``sm70_kernels.ops.decode``: the operators are the modules of that folder.
 _OPERATORS = frozenset(path.stem for path in (Path(__file__).parent / "ops").glob("[!_]*.py"))
 

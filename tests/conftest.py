@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest_plugins = ["sm70_kernels.evidence.pytest_plugin"]
+pytest_plugins = ["sm70_kernels.evidence.sessions.pytest_plugin"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -59,7 +59,7 @@ const DeviceFacts& require_one_device(const std::vector<const Argument*>& argume
     if (first.tensor.is_cpu() && !emulated) {
         refuse(first.op, first.name, "a tensor on the CPU", "a tensor on a CUDA device",
                "Move the tensors to a V100, to check results to a newer GPU with SM70_KERNELS_ALLOW_JIT=1, or run the "
-               "machine code on the emulated V100, slowly: 'with sm70_kernels.emulator.enabled():' or "
+               "machine code on the emulated V100, slowly: 'with sm70_kernels.lab.emulator.enabled():' or "
                "SM70_KERNELS_EMULATE=1");
     }
     if (!emulated && !first.tensor.is_cuda()) {

@@ -9,8 +9,8 @@ The method and its limits: ``docs/benchmark-method.md``. A comparison of two pie
 """
 
 from sm70_kernels.bench.conditions import Conditions, ConditionsReader
-from sm70_kernels.bench.estimate import Interval, Limits, bootstrap_interval, median, outliers
-from sm70_kernels.bench.estimated import EstimatedRow, estimate_row, record, render_estimates
+from sm70_kernels.bench.estimates import EstimatedRow, estimate_row, record, render_estimates
+from sm70_kernels.bench.intervals import Interval, Limits, bootstrap_interval, median, outliers
 from sm70_kernels.bench.paired import Comparison, Control, compare, control
 from sm70_kernels.bench.replay import replay, replay_timer
 from sm70_kernels.bench.roofs import Roof, measure_roofs, rate

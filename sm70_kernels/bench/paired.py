@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from sm70_kernels.bench.conditions import Conditions
-from sm70_kernels.bench.estimate import Interval, Limits, bootstrap_interval, median, stop_reason
+from sm70_kernels.bench.intervals import Interval, Limits, bootstrap_interval, median, stop_reason
 
 ORDERS = ("ABBA", "BAAB")
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from sm70_kernels.bench.conditions import Conditions
-from sm70_kernels.bench.estimate import Limits
+from sm70_kernels.bench.intervals import Limits
 from sm70_kernels.bench.series import Series, sample
 from sm70_kernels.bench.timing import DeviceTimer, capture
 

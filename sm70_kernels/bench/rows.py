@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from sm70_kernels.bench.conditions import Conditions, columns
-from sm70_kernels.bench.estimate import LEVEL, Interval, Limits, bootstrap_interval, median, outliers
+from sm70_kernels.bench.intervals import LEVEL, Interval, Limits, bootstrap_interval, median, outliers
 from sm70_kernels.bench.paired import Comparison, Control, compare, control
 from sm70_kernels.bench.roofs import Roof, rate, roof_facts
 from sm70_kernels.bench.series import Series, sample

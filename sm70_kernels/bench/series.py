@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sm70_kernels.bench.estimate import Interval, Limits, bootstrap_interval, median, stop_reason
+from sm70_kernels.bench.intervals import Interval, Limits, bootstrap_interval, median, stop_reason
 
 
 @dataclass(frozen=True)

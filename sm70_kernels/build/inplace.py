@@ -12,14 +12,7 @@ from pathlib import Path
 
 from sm70_kernels import _variables
 from sm70_kernels.build import graph, manifest, toolchain
-from sm70_kernels.build.settings import (
-    BUILD,
-    LIBRARY_FOLDER,
-    PACKAGE,
-    ROOT,
-    BuildError,
-    refuse_other_architectures,
-)
+from sm70_kernels.build.settings import BUILD, LIBRARY_FOLDER, PACKAGE, ROOT, BuildError, refuse_other_architectures
 
 
 @contextmanager

@@ -81,7 +81,7 @@ def verify_command(context: click.Context, paths: tuple[Path, ...], artifact: Pa
     installed libraries. The exit code speaks of integrity; whether a run speaks of what is built now is a column:
     current (same library), same kernel (same machine code, or PTX where that ran), older.
     """
-    from sm70_kernels.cli import verify as body
+    from sm70_kernels.cli import check_results as body
 
     try:
         verification = body.verify(paths, artifact)
@@ -149,7 +149,7 @@ def estimate_command(
 def report_command(context: click.Context, results: Path, output: Path) -> None:
     """Write one self-contained HTML page about a run folder, or about a folder of them."""
     from sm70_kernels.cli import report as body
-    from sm70_kernels.cli.verify import UsageError
+    from sm70_kernels.cli.check_results import UsageError
 
     try:
         text, intact = body.page(results)
@@ -188,11 +188,11 @@ def audit_command(
     OPERATORS are all by default. Nothing runs; the bounds are what a V100 can't beat, no times. docs/audit.md says how
     to read them, and how to raise a budget.
     """
-    from sm70_kernels.audit import budget
-    from sm70_kernels.audit import operators as audits
     from sm70_kernels.build.settings import ROOT
     from sm70_kernels.cli import audit as body
-    from sm70_kernels.evidence.schema import EvidenceError
+    from sm70_kernels.evidence.runs.schema import EvidenceError
+    from sm70_kernels.lab.audit import budget
+    from sm70_kernels.lab.audit import operators as audits
 
     if write and not operators:
         raise click.UsageError("--write needs the operators to write budgets of", context)

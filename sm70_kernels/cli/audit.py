@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sm70_kernels.audit.facts import KernelFacts
-from sm70_kernels.audit.operators import Audit
 from sm70_kernels.cli import output
-from sm70_kernels.evidence.schema import SCHEMA_VERSION, Record
+from sm70_kernels.evidence.runs.schema import SCHEMA_VERSION, Record
+from sm70_kernels.lab.audit.facts import KernelFacts
+from sm70_kernels.lab.audit.operators import Audit
 
 
 class Report(Record, kw_only=True, frozen=True):

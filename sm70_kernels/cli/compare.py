@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 from sm70_kernels.cli import output
-from sm70_kernels.evidence import samples, sums
-from sm70_kernels.evidence.schema import MANIFEST, SCHEMA_VERSION, EvidenceError, Manifest, Record, read
+from sm70_kernels.evidence.integrity import sums
+from sm70_kernels.evidence.runs import samples
+from sm70_kernels.evidence.runs.schema import MANIFEST, SCHEMA_VERSION, EvidenceError, Manifest, Record, read
 
 Verdict = Literal["SAME", "FASTER", "SLOWER"]
 

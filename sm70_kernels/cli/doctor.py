@@ -13,9 +13,9 @@ from typing import Literal
 from sm70_kernels import _variables
 from sm70_kernels.build.settings import ROOT
 from sm70_kernels.cli import libraries, machine, output
-from sm70_kernels.cli.checks import Check, note, ok, problem
-from sm70_kernels.evidence import gpu
-from sm70_kernels.evidence.schema import SCHEMA_VERSION, Record
+from sm70_kernels.cli.diagnosis import Check, note, ok, problem
+from sm70_kernels.evidence.machine import gpu
+from sm70_kernels.evidence.runs.schema import SCHEMA_VERSION, Record
 
 #: The torch that the lock file pins; later ones load the same DSOs, but have no kernels for Volta of their own.
 WANTED_TORCH, WANTED_TORCH_CUDA = "2.10.0", "12.8"
@@ -50,7 +50,7 @@ def check_variables(variables: Mapping[str, str]) -> Iterator[Check]:
         "emulate",
         f"{_variables.PREFIX}EMULATE=1: CPU tensors run on the emulated V100"
         if emulate
-        else "off: CPU tensors are refused outside sm70_kernels.emulator.enabled()",
+        else "off: CPU tensors are refused outside sm70_kernels.lab.emulator.enabled()",
     )
 
 

@@ -81,8 +81,8 @@ def run(
     picture: Path | None,
 ) -> None:
     """Estimate and print. Raises UsageError."""
-    from sm70_kernels import cycle_model
-    from sm70_kernels.instruments import InstrumentError
+    from sm70_kernels.lab import cycle_model
+    from sm70_kernels.lab.instruments import InstrumentError
 
     results: dict[str, Any] = {}
     options: dict[str, Any] = dict(changes(settings))
@@ -104,8 +104,8 @@ def run(
 
 
 def _draw(folder: Path, name: str, result: Any) -> None:
-    from sm70_kernels.bench.estimated import timeline
-    from sm70_kernels.cycle_model.picture import timeline_svg
+    from sm70_kernels.bench.estimates import timeline
+    from sm70_kernels.lab.cycle_model.picture import timeline_svg
 
     folder.mkdir(parents=True, exist_ok=True)
     longest = max(result.kernels, key=lambda kernel: kernel.ms)

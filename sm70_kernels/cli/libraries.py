@@ -13,9 +13,9 @@ from pathlib import Path
 
 from sm70_kernels import _native
 from sm70_kernels.build.settings import LIBRARY_FOLDER, PACKAGE
-from sm70_kernels.cli.checks import Check, note, ok, problem
-from sm70_kernels.evidence import built
-from sm70_kernels.evidence.schema import EvidenceError
+from sm70_kernels.cli.diagnosis import Check, note, ok, problem
+from sm70_kernels.evidence.binaries import built
+from sm70_kernels.evidence.runs.schema import EvidenceError
 
 _REMEDY = f"{built.REMEDY}, or reinstall the sm70-kernels wheel"
 

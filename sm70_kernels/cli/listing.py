@@ -10,8 +10,9 @@ from sm70_kernels import _variables
 from sm70_kernels.build.manifest import sha256
 from sm70_kernels.build.settings import ROOT
 from sm70_kernels.cli import libraries, output
-from sm70_kernels.evidence import built, validated
-from sm70_kernels.evidence.schema import (
+from sm70_kernels.evidence.binaries import built
+from sm70_kernels.evidence.integrity import validated
+from sm70_kernels.evidence.runs.schema import (
     ENVIRONMENT,
     MANIFEST,
     SCHEMA_VERSION,

@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 
 from sm70_kernels.build.settings import PACKAGE
-from sm70_kernels.cli.checks import Check, note, problem
-from sm70_kernels.evidence.schema import Record
+from sm70_kernels.cli.diagnosis import Check, note, problem
+from sm70_kernels.evidence.runs.schema import Record
 
 #: NVIDIA's last driver branch for Volta; R525 is the first for CUDA 12, R570 the first that compiles PTX of CUDA 12.8.
 LAST_BRANCH, FIRST_BRANCH, PTX_BRANCH = 580, 525, 570
@@ -222,7 +222,7 @@ def _in_container(variables: Mapping[str, str]) -> bool:
 
 def collect(variables: Mapping[str, str] = os.environ) -> Machine:
     """Ask this machine. Never raises."""
-    from sm70_kernels.evidence import environment, gpu
+    from sm70_kernels.evidence.machine import environment, gpu
 
     survey = gpu.survey()
     driver, gpus, reason = environment.devices()

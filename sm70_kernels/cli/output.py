@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from sm70_kernels.evidence import schema
+from sm70_kernels.evidence.runs import schema
 
 _COLOURS = {
     "ok": "green",

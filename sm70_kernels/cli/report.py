@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sm70_kernels.cli import verify
-from sm70_kernels.evidence import samples
-from sm70_kernels.evidence.intact import RunReport
-from sm70_kernels.evidence.schema import (
+from sm70_kernels.cli import check_results as verify
+from sm70_kernels.evidence.integrity.intact import RunReport
+from sm70_kernels.evidence.runs import samples
+from sm70_kernels.evidence.runs.schema import (
     BENCHMARK,
     ENVIRONMENT,
     MANIFEST,
@@ -97,7 +97,7 @@ def _estimated_groups(folder: Path) -> list[Group]:
     """Rows of the cycle model, with the timeline of the longest."""
     from markupsafe import Markup
 
-    from sm70_kernels.cycle_model.picture import timeline_svg
+    from sm70_kernels.lab.cycle_model.picture import timeline_svg
 
     functions: dict[str, list[samples.Row]] = {}
     for row in samples.read_rows(folder):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from sm70_kernels.cli import output
-from sm70_kernels.evidence.schema import SCHEMA_VERSION, Record
-from sm70_kernels.inspect import InstructionStatistics, KernelStatistics, sources, statistics
-from sm70_kernels.inspect.running import RunError
+from sm70_kernels.evidence.runs.schema import SCHEMA_VERSION, Record
+from sm70_kernels.lab.inspect import InstructionStatistics, KernelStatistics, sources, statistics
+from sm70_kernels.lab.inspect.running import RunError
 
 
 class Report(Record, kw_only=True, frozen=True):

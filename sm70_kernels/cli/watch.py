@@ -38,7 +38,7 @@ def _to_run(
     context: click.Context, operator: str | None, row: str | None, script: Path | None, arguments: tuple[str, ...]
 ) -> Callable[[], None]:
     """What the command line asks to run; lists the rows and leaves if it names none."""
-    from sm70_kernels.inspect import running
+    from sm70_kernels.lab.inspect import running
 
     if (script is None) == (operator is None):
         raise click.UsageError("name a script, or an operator with --operator", context)
@@ -129,7 +129,7 @@ def trace_command(
     SCRIPT is a Python file that calls operators with CPU tensors; ARGUMENTS are its own. "--registers first" is what an
     unmodified Accel-Sim reads: docs/statistics.md.
     """
-    from sm70_kernels import inspect
+    from sm70_kernels.lab import inspect
 
     run = _to_run(context, operator, row, script, arguments)
     try:

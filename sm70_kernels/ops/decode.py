@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from sm70_kernels import _native
-from sm70_kernels._arguments import fake, format_name, require_planned, require_tensors, split_scale
-from sm70_kernels._planning import called_while_tracing, multiprocessors
+from sm70_kernels.ops._arguments import fake, format_name, require_planned, require_tensors, split_scale
+from sm70_kernels.ops._planning import called_while_tracing, multiprocessors
 
 #: Revision of the numerical contract and workspace layout that this module is written for; the DSO must have the same.
 CAPABILITY_REVISION = 1
@@ -115,7 +115,7 @@ class DecodePlan:
                 length of its own, are the rows of a chunked prefill. Left out: row ``i`` is request ``i``.
             out: FP16 ``[rows, Hq, D]``, allocated if left out.
             lse: FP32 ``[rows, Hq]``, filled with the natural logarithm of the softmax denominators, -inf for rows
-                without keys; see :func:`sm70_kernels.states.merge_states`.
+                without keys; see :func:`sm70_kernels.attention.states.merge_states`.
             workspace: uint8, ``workspace_bytes`` at least, 16-byte aligned; allocated if left out. Its contents do
                 not matter.
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sm70_kernels import _native
-from sm70_kernels._arguments import fake, format_name, require_tensors, split_scale
+from sm70_kernels.ops._arguments import fake, format_name, require_tensors, split_scale
 
 #: Revision of the numerical contract that this module is written for; the DSO must have the same.
 CAPABILITY_REVISION = 1

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from sm70_kernels import _native
-from sm70_kernels._arguments import fake, require_tensors
-from sm70_kernels._planning import called_while_tracing, multiprocessors
 from sm70_kernels.ops import kv_cache
+from sm70_kernels.ops._arguments import fake, require_tensors
+from sm70_kernels.ops._planning import called_while_tracing, multiprocessors
 
 #: Revision of the numerical contract and workspace layout that this module is written for; the DSO must have the same.
 CAPABILITY_REVISION = 1
@@ -132,15 +132,15 @@ class PrefillPlan:
         Args:
             q: FP16 ``[1, Q, Hq, D]`` or ``[tokens, Hq, D]``, last stride 1; query head ``h`` uses KV head ``h // G``.
             k, v: FP16 ``[1, KV, Hkv, D]`` or ``[tokens, Hkv, D]``, last stride 1, heads 8-byte aligned at least.
-            cu_seqlens_q, cu_seqlens_k: int32 ``[sequences + 1]``, read when the kernel runs: sequence ``i`` has query tokens
-                ``cu_seqlens_q[i] .. cu_seqlens_q[i + 1] - 1``, and keys likewise. Both for a ragged batch, else none.
-                Offsets that fall, leave the tensors or exceed the planned lengths stop the kernel with a trap.
+            cu_seqlens_q, cu_seqlens_k: int32 ``[sequences + 1]``, read when the kernel runs: sequence ``i`` has the
+                query tokens ``cu_seqlens_q[i] .. cu_seqlens_q[i + 1] - 1``, and keys likewise. Give both for a
+                ragged batch, else neither. Offsets that fall, leave the tensors or exceed the planned lengths stop the kernel with a trap.
             softmax_scale: multiplies the scores; ``1 / sqrt(D)`` by default.
             causal: the last query sees the last key, the one before it one key less; otherwise all see all. A
                 sequence with more queries than keys is refused, or trapped where only the device knows.
             out: FP16, like ``q``, allocated if left out. Tokens of no sequence are not written.
             lse: FP32 ``[1, Q, Hq]`` or ``[tokens, Hq]``, filled with the natural logarithm of the softmax
-                denominators, -inf for rows without keys; see :func:`sm70_kernels.states.merge_states`.
+                denominators, -inf for rows without keys; see :func:`sm70_kernels.attention.states.merge_states`.
             workspace: uint8, ``workspace_bytes`` at least, 16-byte aligned; allocated if left out. Its contents do
                 not matter.
 
@@ -166,8 +166,8 @@ class PrefillPlan:
             lse = _token_major(op, "lse", lse, "Hq")
         scale = 1.0 / math.sqrt(self.head_dim) if softmax_scale is None else softmax_scale
         torch.ops.sm70_kernels.prefill(
-            query, key, value, _token_major(op, "out", out, "Hq, D"), workspace, scale, causal, cu_seqlens_q, cu_seqlens_k,
-            self.queries if cu_seqlens_q is not None else 0, self.keys if cu_seqlens_q is not None else 0, lse,
+            query, key, value, _token_major(op, "out", out, "Hq, D"), workspace, scale, causal,
+            cu_seqlens_q, cu_seqlens_k, *((self.queries, self.keys) if cu_seqlens_q is not None else (0, 0)), lse,
         )  # fmt: skip
         return out
 
@@ -263,9 +263,9 @@ def prefill(
 ) -> Tensor:
     """Plan and run in one call. Arguments as in :func:`plan` and :meth:`PrefillPlan.run`.
 
-    ``max_seqlen_q`` and ``max_seqlen_k``, the longest sequence of a ragged batch, come with ``cu_seqlens_q`` and ``cu_seqlens_k``:
-    looking them up would wait for the device. A ``workspace`` of ``MAX_WORKSPACE_BYTES`` serves every call. Under
-    ``torch.compile`` this is compiled anew for every shape; a plan is not.
+    ``max_seqlen_q`` and ``max_seqlen_k``, the longest sequence of a ragged batch, come with ``cu_seqlens_q`` and
+    ``cu_seqlens_k``: looking them up would wait for the device. A ``workspace`` of ``MAX_WORKSPACE_BYTES`` serves every
+    call. Under ``torch.compile`` this is compiled anew for every shape; a plan is not.
     """
     op = "prefill"
     require_tensors(op, q=q, k=k)
@@ -297,8 +297,8 @@ def prefill(
         device=q.device,
     )
     return planned.run(
-        q, k, v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, softmax_scale=softmax_scale, causal=causal, out=out, lse=lse,
-        workspace=workspace,
+        q, k, v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, softmax_scale=softmax_scale, causal=causal,
+        out=out, lse=lse, workspace=workspace,
     )  # fmt: skip
 
 
@@ -398,8 +398,8 @@ def prefill_paged(
         max_seqlen_q = query.shape[0]
     require_tensors(op, cu_seqlens_q=cu_seqlens_q)
     if cu_seqlens_q.shape != (sequences + 1,):
-        raise _refuse("cu_seqlens_q", f"shape {list(cu_seqlens_q.shape)}", f"[{sequences + 1}]", "One more than seq_lens",
-                      op)  # fmt: skip
+        raise _refuse("cu_seqlens_q", f"shape {list(cu_seqlens_q.shape)}", f"[{sequences + 1}]",
+                      "One more than seq_lens", op)  # fmt: skip
     assert max_seqlen_q is not None
     planned = plan(
         queries=operator.index(max_seqlen_q),
@@ -420,8 +420,8 @@ def prefill_paged(
     cu_rows = torch.stack([cu_seqlens_q[:-1], cu_seqlens_q[1:]], dim=1).flatten()
     key, value = gathered.flatten(1, 2)
     return planned.run(
-        q, key, value, cu_seqlens_q=cu_rows, cu_seqlens_k=cu_seqlens_k, softmax_scale=softmax_scale, causal=causal, out=out,
-        lse=lse, workspace=workspace,
+        q, key, value, cu_seqlens_q=cu_rows, cu_seqlens_k=cu_seqlens_k, softmax_scale=softmax_scale, causal=causal,
+        out=out, lse=lse, workspace=workspace,
     )  # fmt: skip
 
 

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from sm70_kernels import _native
-from sm70_kernels._arguments import fake, format_name, require_planned, require_tensors, split_scale
-from sm70_kernels._planning import called_while_tracing
+from sm70_kernels.ops._arguments import fake, format_name, require_planned, require_tensors, split_scale
+from sm70_kernels.ops._planning import called_while_tracing
 
 #: Revision of the numerical contract and workspace layout that this module is written for; the DSO must have the same.
 CAPABILITY_REVISION = 1
@@ -119,7 +119,7 @@ class VerifyPlan:
                 on the device, read when the kernel runs.
             out: FP16 ``[B, q_rows, Hq, D]``, allocated if left out.
             lse: FP32 ``[B, q_rows, Hq]``, filled with the natural logarithm of the softmax denominators, -inf for rows
-                without keys; see :func:`sm70_kernels.states.merge_states`.
+                without keys; see :func:`sm70_kernels.attention.states.merge_states`.
             workspace: uint8, ``workspace_bytes`` at least, 16-byte aligned; allocated if left out. Its contents do
                 not matter.
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sm70_kernels.reference.checks import FLOATS, refusal, require_dtype, require_shape
+from sm70_kernels.reference.arguments import FLOATS, refusal, require_dtype, require_shape
 from sm70_kernels.reference.fp8 import round_to_fp16
 
 

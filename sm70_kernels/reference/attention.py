@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from sm70_kernels.reference.checks import (
+from sm70_kernels.reference.arguments import (
     FLOATS,
     Scale,
     fp32_scale,

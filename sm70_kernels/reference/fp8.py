@@ -16,7 +16,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from sm70_kernels.reference.checks import FLOATS, Scale, fp32_scale, refusal, require_dtype
+from sm70_kernels.reference.arguments import FLOATS, Scale, fp32_scale, refusal, require_dtype
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sm70_kernels.reference.checks import FLOATS, refusal, require_dtype, require_shape
+from sm70_kernels.reference.arguments import FLOATS, refusal, require_dtype, require_shape
 
 
 def merge_states(outs: Tensor | Sequence[Tensor], lses: Tensor | Sequence[Tensor]) -> tuple[Tensor, Tensor]:

@@ -13,14 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sm70_kernels.reference.checks import (
-    Scale,
-    fp32_scale,
-    refusal,
-    require_distinct,
-    require_dtype,
-    require_shape,
-)
+from sm70_kernels.reference.arguments import Scale, fp32_scale, refusal, require_distinct, require_dtype, require_shape
 from sm70_kernels.reference.fp8 import dequantize, dequantize_fp16, quantize, require_storage
 
 TOKEN_MULTIPLE = 16

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from sm70_kernels.audit import budget as budgets
-from sm70_kernels.audit import facts as facts_module
-from sm70_kernels.audit import machine, operators
-from sm70_kernels.audit.facts import KernelFacts, Launch, kernel_facts
-from sm70_kernels.audit.loops import find_loops
-from sm70_kernels.audit.occupancy import most_registers, occupancy
 from sm70_kernels.cli import main
+from sm70_kernels.lab.audit import budget as budgets
+from sm70_kernels.lab.audit import facts as facts_module
+from sm70_kernels.lab.audit import machine, operators
+from sm70_kernels.lab.audit.facts import KernelFacts, Launch, kernel_facts
+from sm70_kernels.lab.audit.loops import find_loops
+from sm70_kernels.lab.audit.occupancy import most_registers, occupancy
 from tests.emulator import toolchain
 
 # --- occupancy: values of NVIDIA's occupancy calculator
@@ -329,7 +329,7 @@ def test_an_operator_keeps_its_budget(operator: str) -> None:
 
 def test_declared_launches_are_those_of_the_operator() -> None:
     torch = pytest.importorskip("torch")
-    from sm70_kernels import inspect
+    from sm70_kernels.lab import inspect
     from sm70_kernels.ops import kv_cache
 
     k = torch.ones(40, 1, 64, dtype=torch.float16)

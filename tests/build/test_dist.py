@@ -17,7 +17,7 @@ import pytest
 
 from sm70_kernels import __version__
 from sm70_kernels.build import manifest, settings
-from sm70_kernels.evidence import artifacts
+from sm70_kernels.evidence.integrity import artifacts
 from sm70_kernels.release import dist, inside, provenance, tools
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sm70_kernels.build import settings
-from sm70_kernels.instruments import Instruments
+from sm70_kernels.lab.instruments import Instruments
 from tests.corpus import kernels, runs
 from tests.corpus.forms import form, instructions
 from tests.emulator import toolchain

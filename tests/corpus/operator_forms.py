@@ -15,8 +15,8 @@ from unittest import mock
 
 import pytest
 
-from sm70_kernels import emulator
-from sm70_kernels.instruments import InstrumentError, Instruments
+from sm70_kernels.lab import emulator
+from sm70_kernels.lab.instruments import InstrumentError, Instruments
 from tests.corpus.forms import form
 
 _tests: dict[str, set[str]] = defaultdict(set)

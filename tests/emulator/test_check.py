@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from sm70_kernels.checks import CHECKERS, Checks
-from sm70_kernels.instruments import InstrumentError
+from sm70_kernels.lab.checkers import CHECKERS, Checks
+from sm70_kernels.lab.instruments import InstrumentError
 
 from .toolchain import EmulatorError, Program, listing_of, to_cubin, to_ptx
 
@@ -228,7 +228,7 @@ def test_what_checks_refuse():
 
 
 def test_marks_follow_any_strides():
-    from sm70_kernels.checks import _runs
+    from sm70_kernels.lab.checkers import _runs
 
     base = torch.zeros(4, 6, 8, dtype=torch.float16)
     for view in (

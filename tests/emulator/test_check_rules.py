@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from sm70_kernels.checks import Checks
+from sm70_kernels.lab.checkers import Checks
 
 EMULATOR = Path(__file__).resolve().parents[2] / "csrc" / "emulator"
 TRIALS, VARIANTS = 60, 6

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sm70_kernels import emulator
-from sm70_kernels.instruments import InstrumentError, Instruments
+from sm70_kernels.lab import emulator
+from sm70_kernels.lab.instruments import InstrumentError, Instruments
 from sm70_kernels.ops import kv_cache
 
 

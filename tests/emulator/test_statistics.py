@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sm70_kernels import inspect
-from sm70_kernels.inspect import InstructionStatistics, KernelStatistics
-from sm70_kernels.inspect.watching import read_report
-from sm70_kernels.instruments import InstrumentError, Instruments
+from sm70_kernels.lab import inspect
+from sm70_kernels.lab.inspect import InstructionStatistics, KernelStatistics
+from sm70_kernels.lab.inspect.watching import read_report
+from sm70_kernels.lab.instruments import InstrumentError, Instruments
 
 from . import toolchain
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sm70_kernels.cycle_model import estimate, machine_table, report
-from sm70_kernels.cycle_model.model import from_report
-from sm70_kernels.inspect.watching import read_report
-from sm70_kernels.instruments import InstrumentError, Instruments
+from sm70_kernels.lab.cycle_model import estimate, machine_table, report
+from sm70_kernels.lab.cycle_model.model import from_report
+from sm70_kernels.lab.inspect.watching import read_report
+from sm70_kernels.lab.instruments import InstrumentError, Instruments
 
 from .timing_cases import aligned, cycles, timed
 

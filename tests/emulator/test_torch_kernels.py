@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from sm70_kernels.checks import Checks
+from sm70_kernels.lab.checkers import Checks
 
 from .toolchain import Program, tool
 

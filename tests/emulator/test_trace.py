@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sm70_kernels import inspect
-from sm70_kernels.inspect.watching import read_report
-from sm70_kernels.instruments import InstrumentError, Instruments
+from sm70_kernels.lab import inspect
+from sm70_kernels.lab.inspect.watching import read_report
+from sm70_kernels.lab.instruments import InstrumentError, Instruments
 
 from . import toolchain, trace_reader
 

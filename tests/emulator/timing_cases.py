@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from sm70_kernels.cycle_model import Estimate
-from sm70_kernels.cycle_model.model import from_report
-from sm70_kernels.instruments import Instruments
+from sm70_kernels.lab.cycle_model import Estimate
+from sm70_kernels.lab.cycle_model.model import from_report
+from sm70_kernels.lab.instruments import Instruments
 
 from .test_torch_kernels import attention_parameters, symbols
 from .toolchain import Program, tool

@@ -13,7 +13,7 @@ from small_checkout import LIBRARY, Tree
 
 from sm70_kernels.build.manifest import sha256
 from sm70_kernels.build.settings import PACKAGE
-from sm70_kernels.evidence import built
+from sm70_kernels.evidence.binaries import built
 
 
 @pytest.fixture

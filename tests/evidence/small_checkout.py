@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from sm70_kernels.evidence import schema
+from sm70_kernels.evidence.runs import schema
 
 LIBRARY = "sm70_kernels/lib/libsm70_fake.so"
 
@@ -39,7 +39,7 @@ class Tree:
         }
 
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "sm70_kernels.evidence.session", *arguments]
+        return [sys.executable, "-m", "sm70_kernels.evidence", *arguments]
 
     def session(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -12,8 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sm70_kernels.build.settings import PACKAGE
-from sm70_kernels.evidence import embedded, run
-from sm70_kernels.evidence.installation import record_digest
+from sm70_kernels.evidence.binaries import embedded
+from sm70_kernels.evidence.binaries.installation import record_digest
+from sm70_kernels.evidence.runs import run
 
 LIBRARY, MODULE = "sm70_kernels/lib/libsm70_kv_cache.so", "sm70_kernels/_emulator.cpython-311-x86_64-linux-gnu.so"
 MANIFEST, RECORD = "sm70_kernels/lib/manifest.json", "sm70_kernels-0.1.0.dist-info/RECORD"

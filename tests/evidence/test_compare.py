@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 
 from sm70_kernels.cli import main
 from sm70_kernels.cli.compare import pair
-from sm70_kernels.evidence import run, schema
-from sm70_kernels.evidence.benchmarks import EMULATOR_LABEL
+from sm70_kernels.evidence.runs import run, schema
+from sm70_kernels.evidence.sessions.benchmarks import EMULATOR_LABEL
 
 
 def noisy(median: float, seed: int, count: int = 60) -> list[float]:

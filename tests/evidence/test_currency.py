@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sm70_kernels.evidence import built, currency, schema
+from sm70_kernels.evidence.binaries import built
+from sm70_kernels.evidence.integrity import currency
+from sm70_kernels.evidence.runs import schema
 
 LIBRARY = "sm70_kernels/lib/libsm70_kv_cache.so"
 OLD, NEW = "a" * 64, "b" * 64

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from small_checkout import Tree
 
-from sm70_kernels.evidence import environment, gpu, places, schema
+from sm70_kernels.evidence.machine import environment, gpu, places
+from sm70_kernels.evidence.runs import schema
 
 NO_DRIVER = gpu.Survey((), "no NVIDIA driver: libcuda.so.1 was not found")
 V100 = gpu.Device(0, "Tesla V100-PCIE-32GB", (7, 0), 80, "0000:00:1e.0")

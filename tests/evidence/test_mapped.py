@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sm70_kernels.build.manifest import sha256
-from sm70_kernels.evidence import mapped
+from sm70_kernels.evidence.binaries import mapped
 
 MAPS = """\
 7f00-7f01 r--p 00000000 fe:01 17                        /opt/x/libtorch.so

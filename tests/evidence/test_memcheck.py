@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 from canary_reports import CANARY_REPORTS
 
-from sm70_kernels import checks
 from sm70_kernels.build.settings import ROOT
-from sm70_kernels.evidence import built, canary, memcheck, sanitizer, schema, selection
+from sm70_kernels.evidence.binaries import built
+from sm70_kernels.evidence.memory_checks import canary, memcheck, sanitizer
+from sm70_kernels.evidence.runs import schema
+from sm70_kernels.evidence.sessions import selection
+from sm70_kernels.lab import checkers as checks
 
 MEMCHECK, RACECHECK = memcheck.TOOLS[0], memcheck.TOOLS[1]
 

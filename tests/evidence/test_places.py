@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sm70_kernels.evidence import places
+from sm70_kernels.evidence.machine import places
 
 HERE = places.Places(
     root=Path("/home/ada/checkout"),

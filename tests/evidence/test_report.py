@@ -12,7 +12,8 @@ from click.testing import CliRunner, Result
 
 from sm70_kernels.build.settings import ROOT
 from sm70_kernels.cli import main, report
-from sm70_kernels.evidence import sums, tables
+from sm70_kernels.evidence.integrity import sums
+from sm70_kernels.evidence.runs import tables
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from small_checkout import Tree
 
-from sm70_kernels.evidence import run, schema
+from sm70_kernels.evidence.runs import run, schema
 
-COMMAND = ["/usr/bin/python3", "-m", "sm70_kernels.evidence.session", "test"]
+COMMAND = ["/usr/bin/python3", "-m", "sm70_kernels.evidence", "test"]
 
 
 def read(folder: Path) -> schema.Manifest:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sm70_kernels.evidence import schema
+from sm70_kernels.evidence.runs import schema
 
 SKIP = schema.Skip(test="tests/a.py::test", reason="needs sm_70")
 

@@ -12,8 +12,9 @@ import pytest
 from canary_reports import CANARY_REPORTS
 from small_checkout import LIBRARY, Tree
 
-from sm70_kernels.evidence import built, schema
-from sm70_kernels.evidence.benchmarks import EMULATOR_LABEL
+from sm70_kernels.evidence.binaries import built
+from sm70_kernels.evidence.runs import schema
+from sm70_kernels.evidence.sessions.benchmarks import EMULATOR_LABEL
 
 LOADS = "import ctypes\nctypes.CDLL('sm70_kernels/lib/libsm70_fake.so', mode=ctypes.RTLD_LOCAL | 1)\n"
 PASSES = "def test_passes(): pass\n"
@@ -300,7 +301,14 @@ def test_memcheck_on_the_emulator_needs_evidence(tree: Tree, loaded: str, canary
 
 def test_the_gpu_sweep_selects_only_the_gpus_tests(tree: Tree) -> None:
     tree.write("tests/ops/test_inner.py", MARKED)
-    command = [sys.executable, "-m", "pytest", "-p", "sm70_kernels.evidence.pytest_plugin", "--evidence-target=gpu"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "sm70_kernels.evidence.sessions.pytest_plugin",
+        "--evidence-target=gpu",
+    ]
     done = subprocess.run(
         [*command, "--collect-only", "-q"], cwd=tree.root, env=tree.environment(), capture_output=True, text=True
     )

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from sm70_kernels.build.settings import ROOT
-from sm70_kernels.evidence import samples, sums, tables
-from sm70_kernels.evidence.schema import EvidenceError
+from sm70_kernels.evidence.integrity import sums
+from sm70_kernels.evidence.runs import samples, tables
+from sm70_kernels.evidence.runs.schema import EvidenceError
 
 #: What a measurement looks like: a number and a unit of time or rate, a share of a roof, a speed-up.
 MEASURED = re.compile(

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from sm70_kernels.evidence import run, schema, selection, validated
-from sm70_kernels.evidence.benchmarks import Rows, complete, row_label
-from sm70_kernels.evidence.places import here
+from sm70_kernels.evidence.integrity import validated
+from sm70_kernels.evidence.machine.places import here
+from sm70_kernels.evidence.runs import run, schema
+from sm70_kernels.evidence.sessions import selection
+from sm70_kernels.evidence.sessions.benchmarks import Rows, complete, row_label
 
 NEW, OLD = "a" * 64, "b" * 64
 

@@ -15,8 +15,10 @@ from click.testing import CliRunner, Result
 from sm70_kernels.build.manifest import sha256
 from sm70_kernels.build.settings import PACKAGE, ROOT
 from sm70_kernels.cli import main
-from sm70_kernels.evidence import built, embedded, run, schema, sums, tables
-from sm70_kernels.evidence.installation import record_digest
+from sm70_kernels.evidence.binaries import built, embedded
+from sm70_kernels.evidence.binaries.installation import record_digest
+from sm70_kernels.evidence.integrity import sums
+from sm70_kernels.evidence.runs import run, schema, tables
 
 TEST, BENCH, MEMCHECK = (tables.latest(ROOT, session).folder.name for session in ("test", "bench", "memcheck"))
 LOG = sorted(path.name for path in (ROOT / "results" / MEMCHECK).glob("*.log"))[-1]

@@ -8,11 +8,12 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from sm70_kernels import _variables, emulator
-from sm70_kernels.checks import Checks
-from sm70_kernels.evidence import built
-from sm70_kernels.evidence.schema import EvidenceError
-from sm70_kernels.evidence.selection import EMULATED_DEVICE
+from sm70_kernels import _variables
+from sm70_kernels.evidence.binaries import built
+from sm70_kernels.evidence.runs.schema import EvidenceError
+from sm70_kernels.evidence.sessions.selection import EMULATED_DEVICE
+from sm70_kernels.lab import emulator
+from sm70_kernels.lab.checkers import Checks
 from tests.ops import marks
 
 try:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from sm70_kernels import reference
-from sm70_kernels._arguments import FORMATS as _STORED
 from sm70_kernels.ops import decode
+from sm70_kernels.ops._arguments import FORMATS as _STORED
 from sm70_kernels.reference import AttentionResult
 from sm70_kernels.reference.compare import compare_bitwise
 from tests.ops import marks

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from torch import Tensor
 
-from sm70_kernels.checks import Checks
+from sm70_kernels.lab.checkers import Checks
 
 _listening: list[Checks] = []
 

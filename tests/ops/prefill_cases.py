@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from sm70_kernels import emulator, reference
+from sm70_kernels import reference
+from sm70_kernels.lab import emulator
 from sm70_kernels.ops import prefill
 from sm70_kernels.reference import AttentionResult
 from sm70_kernels.reference.compare import compare_bitwise

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from sm70_kernels import emulator, reference
+from sm70_kernels import reference
+from sm70_kernels.lab import emulator
 from tests.ops.decode_cases import (
     FORMATS,
     LEAF,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sm70_kernels import inspect
 from sm70_kernels.build.settings import ROOT
+from sm70_kernels.lab import inspect
 from tests.ops.decode_cases import make_case
 
 KERNELS = "csrc/ops/decode/xqa.cuh"

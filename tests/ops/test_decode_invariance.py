@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sm70_kernels import emulator
+from sm70_kernels.lab import emulator
 from tests.ops.decode_cases import (
     FORMATS,
     LEAF,

@@ -13,8 +13,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from sm70_kernels import _native, emulator
-from sm70_kernels.checks import Checks
+from sm70_kernels import _native
+from sm70_kernels.lab import emulator
+from sm70_kernels.lab.checkers import Checks
 from tests.ops.decode_cases import (
     FORMATS,
     LEAF,

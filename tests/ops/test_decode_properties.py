@@ -6,7 +6,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sm70_kernels import emulator
+from sm70_kernels.lab import emulator
 from tests.ops.decode_cases import FORMATS, check, make_case
 from tests.ops.kv_cases import LAYOUTS
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sm70_kernels import emulator
+from sm70_kernels.lab import emulator
 from sm70_kernels.ops import decode
 from tests.ops.decode_cases import VARIANTS, make_case
 from tests.ops.test_kv_cache_refusals import Change, expanded, on_cpu, reshape, to, transposed_last, value

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from sm70_kernels import reference, states
+from sm70_kernels import reference
+from sm70_kernels.attention import states
 from tests.ops.decode_cases import FORMATS, VARIANTS, Case, Result, check_accuracy, check_same_bits, make_case
 
 CPU = torch.device("cpu")

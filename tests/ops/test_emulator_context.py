@@ -1,4 +1,4 @@
-"""sm70_kernels.emulator: when CPU tensors run on the emulated V100, how, and what is reported."""
+"""sm70_kernels.lab.emulator: when CPU tensors run on the emulated V100, how, and what is reported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sm70_kernels import emulator
+from sm70_kernels.lab import emulator
 from sm70_kernels.ops import kv_cache
 from sm70_kernels.reference.compare import compare_bitwise
 

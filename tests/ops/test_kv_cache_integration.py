@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sm70_kernels import emulator
+from sm70_kernels.lab import emulator
 from sm70_kernels.ops import kv_cache
 from sm70_kernels.reference.compare import compare_bitwise
 from tests.ops.kv_cases import fill_live, make_cache, make_rows

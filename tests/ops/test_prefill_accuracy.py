@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from sm70_kernels import emulator, reference
-from sm70_kernels.states import merge_states
+from sm70_kernels import reference
+from sm70_kernels.attention.states import merge_states
+from sm70_kernels.lab import emulator
 from tests.ops.prefill_cases import (
     FOLD,
     SCORE_ERROR,

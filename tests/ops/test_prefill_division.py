@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sm70_kernels import emulator
+from sm70_kernels.lab import emulator
 from sm70_kernels.ops import prefill
 from tests.ops.prefill_cases import (
     FOLD,

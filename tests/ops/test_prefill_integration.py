@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sm70_kernels import emulator
+from sm70_kernels.lab import emulator
 from sm70_kernels.ops import prefill
 from tests.ops.fresh_process import start
 from tests.ops.prefill_cases import Case, Result, check_accuracy, check_same_bits, make_case, normals
@@ -242,7 +242,8 @@ queries = torch.tensor([0, 2, 6], dtype=torch.int32, device="cuda")
 keys = torch.tensor([0, 20, 40], dtype=torch.int32, device="cuda")
 def run(causal=True, max_seqlen_q=4, max_seqlen_k=20):
     return prefill.prefill(
-        q, k, k, cu_seqlens_q=queries, cu_seqlens_k=keys, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, causal=causal
+        q, k, k, cu_seqlens_q=queries, cu_seqlens_k=keys, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k,
+        causal=causal,
     )
 """
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sm70_kernels import emulator
+from sm70_kernels.lab import emulator
 from sm70_kernels.ops import kv_cache, prefill
 from tests.ops.test_kv_cache_refusals import Change, expanded, reshape, to, transposed_last, value
 
@@ -124,22 +124,29 @@ FUNCTIONAL: list[tuple[str, Change, str]] = [
     ("max_seqlen_k alone", value(max_seqlen_k=4), r"'max_seqlen_k': got 4, want None without cu_seqlens_q"),
     ("offsets without max_seqlen_q", ragged(max_seqlen_k=8), r"'max_seqlen_q': got None, want the longest"),
     ("offsets without max_seqlen_k", ragged(max_seqlen_q=4), r"'max_seqlen_k': got None, want the longest"),
-    ("cu_seqlens_q alone", ragged(cu_seqlens_k=None, max_seqlen_q=4, max_seqlen_k=8), r"'cu_seqlens_k': got NoneType, want a torch"),
-    ("cu_seqlens_k alone", ragged(cu_seqlens_q=None, max_seqlen_q=4, max_seqlen_k=8), r"'cu_seqlens_q': got NoneType, want a torch"),
+    ("cu_seqlens_q alone", ragged(cu_seqlens_k=None, max_seqlen_q=4, max_seqlen_k=8),
+     r"'cu_seqlens_k': got NoneType, want a torch"),
+    ("cu_seqlens_k alone", ragged(cu_seqlens_q=None, max_seqlen_q=4, max_seqlen_k=8),
+     r"'cu_seqlens_q': got NoneType, want a torch"),
     ("offsets of int64", ragged(cu_seqlens_q=offsets(3, dtype=torch.int64), max_seqlen_q=4, max_seqlen_k=8),
      r"'cu_seqlens_q': got torch.int64, want torch.int32"),
     ("keys' offsets of int64", ragged(cu_seqlens_k=offsets(3, dtype=torch.int64), max_seqlen_q=4, max_seqlen_k=8),
      r"'cu_seqlens_k': got torch.int64, want torch.int32"),
-    ("no offsets", ragged(cu_seqlens_q=offsets(0), max_seqlen_q=4, max_seqlen_k=8), r"'cu_seqlens_q': got shape \[0\], want"),
+    ("no offsets", ragged(cu_seqlens_q=offsets(0), max_seqlen_q=4, max_seqlen_k=8),
+     r"'cu_seqlens_q': got shape \[0\], want"),
     ("offsets of 2 dimensions", ragged(cu_seqlens_q=offsets(3, 1), max_seqlen_q=4, max_seqlen_k=8),
      r"'cu_seqlens_q': got shape \[3, 1\], want \[sequences \+ 1\]"),
     ("keys' offsets of 2 dimensions", ragged(cu_seqlens_k=offsets(3, 1), max_seqlen_q=4, max_seqlen_k=8),
      r"'cu_seqlens_k': got shape \[3, 1\], want \[sequences \+ 1\]"),
-    ("fewer offsets of keys", ragged(cu_seqlens_k=offsets(2), max_seqlen_q=4, max_seqlen_k=8), r"'cu_seqlens_k': .*size of cu_queri"),
-    ("offsets apart", ragged(cu_seqlens_k=lambda a: offsets(6)(a)[::2], max_seqlen_q=4, max_seqlen_k=8), r"'cu_seqlens_k': got stri"),
-    ("offsets on the CPU", ragged(cu_seqlens_k=lambda a: torch.zeros(3, dtype=torch.int32), max_seqlen_q=4, max_seqlen_k=8),
+    ("fewer offsets of keys", ragged(cu_seqlens_k=offsets(2), max_seqlen_q=4, max_seqlen_k=8),
+     r"'cu_seqlens_k': .*size of cu_seqlens_q"),
+    ("offsets apart", ragged(cu_seqlens_k=lambda a: offsets(6)(a)[::2], max_seqlen_q=4, max_seqlen_k=8),
+     r"'cu_seqlens_k': got stri"),
+    ("offsets on the CPU",
+     ragged(cu_seqlens_k=lambda a: torch.zeros(3, dtype=torch.int32), max_seqlen_q=4, max_seqlen_k=8),
      r"'cu_seqlens_k': got a tensor on cpu"),
-    ("negative max_seqlen_k", ragged(max_seqlen_q=4, max_seqlen_k=-1), r"'keys': got -1, want a whole number from 0 to 262144"),
+    ("negative max_seqlen_k", ragged(max_seqlen_q=4, max_seqlen_k=-1),
+     r"'keys': got -1, want a whole number from 0 to 262144"),
     ("a long max_seqlen_q", ragged(max_seqlen_q=8193, max_seqlen_k=8), r"'queries': got 8193, want a whole number"),
 ]  # fmt: skip
 
@@ -264,7 +271,8 @@ PAGED: list[tuple[str, Change, str]] = [
      r"'gathered': got shape \[2, 1, 32, 1, 64\], want \[2, 1, max_tokens, 2, 64\], contiguous"),
     ("room of float32", lambda a: {**tensor("gathered", 2, 1, 32, 2, 64, dtype=torch.float32)(a), "max_tokens": None},
      r"'k_out': got torch.float32, want torch.float16"),
-    ("two sequences without offsets", lambda a: {"seq_lens": a["seq_lens"].repeat(2)}, r"'cu_seqlens_q': got None, want"),
+    ("two sequences without offsets", lambda a: {"seq_lens": a["seq_lens"].repeat(2)},
+     r"'cu_seqlens_q': got None, want"),
     ("offsets of other sequences", lambda a: {"cu_seqlens_q": offsets(3)(a), "max_seqlen_q": 4},
      r"'cu_seqlens_q': got shape \[3\], want \[2\]"),
     ("offsets without max_seqlen_q", lambda a: {"cu_seqlens_q": offsets(2)(a)}, r"'max_seqlen_q': got None, want"),

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 import sm70_kernels.ops
-from sm70_kernels import emulator
-from sm70_kernels.checks import Checks
+from sm70_kernels.lab import emulator
+from sm70_kernels.lab.checkers import Checks
 from sm70_kernels.ops import kv_cache
 from sm70_kernels.reference.compare import compare_bitwise
 from tests.ops import marks, prefill_cases, verify_cases

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from sm70_kernels import emulator, reference
+from sm70_kernels import reference
+from sm70_kernels.lab import emulator
 from tests.ops import verify_controls
 from tests.ops.test_verify_layouts import fill_live
 from tests.ops.verify_cases import FORMATS, LEAF, Case, Result, check, check_accuracy, draft, make_case

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sm70_kernels import emulator
+from sm70_kernels.lab import emulator
 from sm70_kernels.ops import verify
 from tests.ops.decode_cases import poison_what_is_not_live, stored_normals
 from tests.ops.fresh_process import start

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from sm70_kernels import _native, emulator
+from sm70_kernels import _native
+from sm70_kernels.lab import emulator
 from sm70_kernels.ops import verify
 from tests.ops.test_kv_cache_refusals import Change, expanded, on_cpu, reshape, to, transposed_last, value
 from tests.ops.verify_cases import draft, make_case

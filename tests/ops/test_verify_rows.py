@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sm70_kernels import emulator
+from sm70_kernels.lab import emulator
 from sm70_kernels.ops import verify
 from tests.ops.kv_cases import make_rows
 from tests.ops.verify_cases import FORMATS, LEAF, Case, Result, check, check_accuracy, check_same_bits, draft, make_case
@@ -153,7 +153,7 @@ def test_no_requests(device: torch.device) -> None:
 @pytest.mark.usefixtures("unwatched")
 def test_parts_of_a_context_merge_into_the_whole(device: torch.device) -> None:
     """The lse that comes with the parts is that of their keys."""
-    from sm70_kernels import states
+    from sm70_kernels.attention import states
 
     case = make_case([draft(1000, 4)], page=16, head_dim=64, device=device)
     parts = []

@@ -11,7 +11,7 @@ import re
 import numpy as np
 import pytest
 
-from sm70_kernels.instruments import Instruments
+from sm70_kernels.lab.instruments import Instruments
 from tests.corpus.forms import sections
 from tests.emulator import toolchain
 from tests.random_programs import generate, harness, one_each

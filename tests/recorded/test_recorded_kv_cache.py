@@ -6,7 +6,7 @@ import functools
 
 import pytest
 
-from sm70_kernels import emulator
+from sm70_kernels.lab import emulator
 from sm70_kernels.ops import kv_cache
 from tests.recorded import kv_cache_cases
 from tests.recorded.ptx_text import kernel_hashes

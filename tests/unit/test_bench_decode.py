@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import torch
 
-from sm70_kernels import emulator
 from sm70_kernels.bench.conditions import Conditions
 from sm70_kernels.bench.roofs import Roof
 from sm70_kernels.bench.series import sample
 from sm70_kernels.bench.timing import Resolution
+from sm70_kernels.lab import emulator
 from tests.unit.benchmark_modules import imported
 
 CPU = torch.device("cpu")

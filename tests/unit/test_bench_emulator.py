@@ -8,7 +8,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from sm70_kernels.evidence.benchmarks import EMULATOR_LABEL
+from sm70_kernels.evidence.sessions.benchmarks import EMULATOR_LABEL
 from tests.unit.benchmark_modules import imported
 
 

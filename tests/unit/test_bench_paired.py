@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sm70_kernels.bench.conditions import Conditions
-from sm70_kernels.bench.estimate import Interval, Limits, bootstrap_interval, median, outliers, stop_reason
+from sm70_kernels.bench.intervals import Interval, Limits, bootstrap_interval, median, outliers, stop_reason
 from sm70_kernels.bench.paired import block_orders, compare, control
 from sm70_kernels.bench.series import sample
 

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from sm70_kernels import emulator
+from sm70_kernels.lab import emulator
 from tests.unit.benchmark_modules import imported
 
 

@@ -16,8 +16,9 @@ from sm70_kernels import __version__
 from sm70_kernels.build.manifest import sha256
 from sm70_kernels.build.settings import PACKAGE
 from sm70_kernels.cli import doctor, libraries, listing, main
-from sm70_kernels.cli.checks import Check, ok, problem
-from sm70_kernels.evidence import gpu, schema
+from sm70_kernels.cli.diagnosis import Check, ok, problem
+from sm70_kernels.evidence.machine import gpu
+from sm70_kernels.evidence.runs import schema
 
 LIBRARY = "sm70_kernels/lib/libsm70_fake.so"
 EMULATOR = "sm70_kernels/lib/libsm70_emulator.so"

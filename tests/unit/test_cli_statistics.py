@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 pytest.importorskip("torch")
 
 from sm70_kernels.cli import main
-from sm70_kernels.inspect import sources
+from sm70_kernels.lab.inspect import sources
 from tests.emulator import trace_reader
 
 SCRIPT = """

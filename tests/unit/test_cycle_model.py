@@ -13,10 +13,12 @@ import torch
 from click.testing import CliRunner
 
 from sm70_kernels.bench import EstimatedRow, estimate_row, record, render_estimates, replay_timer
-from sm70_kernels.bench.estimated import LABEL
+from sm70_kernels.bench.estimates import LABEL
 from sm70_kernels.cli import main, report
-from sm70_kernels.cycle_model import Estimate
-from sm70_kernels.evidence import benchmarks, places, samples, schema
+from sm70_kernels.evidence.machine import places
+from sm70_kernels.evidence.runs import samples, schema
+from sm70_kernels.evidence.sessions import benchmarks
+from sm70_kernels.lab.cycle_model import Estimate
 from sm70_kernels.ops import kv_cache
 
 TOKENS = 512
@@ -120,7 +122,7 @@ def test_a_session_counts_estimates_apart(benchmark_file: Path) -> None:
 
 def test_the_page_has_estimates_apart(benchmark_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("markupsafe")
-    from sm70_kernels.cycle_model import picture
+    from sm70_kernels.lab.cycle_model import picture
 
     monkeypatch.setattr(picture, "timeline_svg", lambda timeline, title: f"<svg>{title}</svg>")
     (group,) = report._estimated_groups(benchmark_file.parent)
@@ -132,7 +134,7 @@ def test_the_page_has_estimates_apart(benchmark_file: Path, monkeypatch: pytest.
 
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed")
 def test_the_picture_repeats(estimated: tuple[Estimate, dict[str, Any]]) -> None:
-    from sm70_kernels.cycle_model.picture import timeline_svg
+    from sm70_kernels.lab.cycle_model.picture import timeline_svg
 
     drawn = timeline_svg(estimated[1]["estimated_timeline"], "a title")
     assert drawn.startswith("<svg") and "a title" in drawn and "dram" in drawn

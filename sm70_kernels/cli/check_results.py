@@ -1,0 +1,143 @@
+"""``sm70-kernels verify``: integrity of results, libraries and artifacts, and the currency of each run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sm70_kernels.build.settings import LIBRARY_FOLDER, MANIFEST_NAME, PACKAGE, ROOT
+from sm70_kernels.cli import output
+from sm70_kernels.evidence.binaries import built, installation
+from sm70_kernels.evidence.integrity import artifacts, intact, sums
+from sm70_kernels.evidence.integrity.intact import RunReport
+from sm70_kernels.evidence.integrity.sums import Finding
+from sm70_kernels.evidence.runs.schema import SCHEMA_VERSION, EvidenceError, Record
+
+
+class UsageError(ValueError):
+    """A path is nothing that can be verified."""
+
+
+class Verification(Record, kw_only=True, frozen=True):
+    """What was looked at and what was found. ``intact`` speaks of integrity alone, not of currency."""
+
+    schema_version: int = SCHEMA_VERSION
+    intact: bool
+    checked: list[str]
+    runs: list[RunReport]
+    findings: list[Finding]
+
+
+class _Collector:
+    """Gathers the reports of several paths."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.runs: list[RunReport] = []
+        self.findings: list[Finding] = []
+        self.checked: list[str] = []
+        try:
+            self.build: built.Build | None = built.read(root)
+        except EvidenceError:
+            self.build = None
+
+    def run(self, folder: Path) -> None:
+        index, findings = sums.read_index(folder.parent)
+        report = intact.check_run(folder, index, self.build)
+        self.runs.append(report)
+        self.findings += [*findings, *report.findings]
+        self.checked.append(f"run {folder.name}")
+
+    def results(self, folder: Path) -> None:
+        reports, findings = intact.check_results(folder, self.build)
+        self.runs += reports
+        self.findings += [*findings, *(finding for report in reports for finding in report.findings)]
+        self.checked.append(f"{len(reports)} runs of {folder.name}")
+
+    def installation(self, root: Path) -> None:
+        self.findings += installation.check(root)
+        self.checked.append("installed libraries")
+
+    def library(self, path: Path) -> None:
+        """A library is judged by the manifest beside it, else by this installation's."""
+        beside = path.resolve().parents[2] if (path.parent / MANIFEST_NAME).is_file() else self.root
+        try:
+            self.findings += installation.check_library(path, built.read(beside))
+        except EvidenceError as error:
+            self.findings.append(Finding(path=path.name, what=str(error)))
+        self.checked.append(f"library {path.name}")
+
+    def artifact(self, folder: Path) -> None:
+        self.findings += artifacts.check(folder)
+        self.checked.append(f"artifacts in {folder.name}")
+
+    def path(self, path: Path) -> None:
+        """Tell by its content what a path is."""
+        if not path.exists():
+            raise UsageError(f"{path}: there is no such file or folder")
+        path = path.resolve()
+        library_manifest = Path(PACKAGE.name) / LIBRARY_FOLDER / MANIFEST_NAME
+        if path.suffix == ".so":
+            self.library(path)
+        elif intact.is_run(path):
+            self.run(path)
+        elif (path / library_manifest).is_file():
+            self.installation(path)
+        elif path.is_dir() and ((path / sums.INDEX).is_file() or any(map(intact.is_run, path.iterdir()))):
+            self.results(path)
+        else:
+            raise UsageError(
+                f"{path.name} is no run folder, no folder of run folders, no installation and no library. A folder of "
+                "artifacts is verified with --artifact"
+            )
+
+
+def default_results(root: Path) -> Path:
+    """The checkout's results, else those of the current folder."""
+    return root / "results" if (root / "csrc").is_dir() else Path("results")
+
+
+def verify(paths: Sequence[Path], artifact: Path | None, root: Path = ROOT) -> Verification:
+    """Verify paths; without any, the results and the installation. Raises UsageError."""
+    collector = _Collector(root)
+    for path in paths:
+        collector.path(path)
+    if artifact is not None:
+        if not artifact.is_dir():
+            raise UsageError(f"{artifact}: there is no such folder")
+        collector.artifact(artifact.resolve())
+    if not paths and artifact is None:
+        collector.installation(root)
+        if default_results(root).is_dir():
+            collector.results(default_results(root).resolve())
+    return Verification(
+        intact=not collector.findings,
+        checked=collector.checked,
+        runs=collector.runs,
+        findings=collector.findings,
+    )
+
+
+def show(verification: Verification, *, as_json: bool) -> None:
+    """Print the verification."""
+    if as_json:
+        output.json(verification)
+        return
+    rows = [
+        (
+            run.name,
+            "intact" if run.intact else "tampered",
+            run.currency,
+            run.status or "unknown",
+            run.device or "no GPU",
+            "yes" if run.indexed else "no",
+        )
+        for run in verification.runs
+    ]
+    if rows:
+        output.table("runs", ("run", "integrity", "currency", "status", "GPU", "in INDEX"), rows)
+    for finding in verification.findings:
+        print(f"{finding.path} {finding.what}")
+    count = len(verification.findings)
+    verdict = "intact" if verification.intact else f"not intact: {count} {'finding' if count == 1 else 'findings'}"
+    print(f"{verdict} ({'; '.join(verification.checked)})")

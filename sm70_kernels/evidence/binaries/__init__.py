@@ -1,0 +1,1 @@
+"""Which binaries ran: what the build recorded, what they embed and what the process mapped."""

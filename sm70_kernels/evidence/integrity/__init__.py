@@ -1,0 +1,1 @@
+"""Whether recorded runs are intact, validated and current."""

@@ -1,0 +1,1 @@
+"""What the machine is: environment, GPU and the places of files."""

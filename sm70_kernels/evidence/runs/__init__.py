@@ -1,0 +1,1 @@
+"""Run folders: schema, record, samples and tables."""

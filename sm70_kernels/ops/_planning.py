@@ -1,0 +1,29 @@
+"""What plans need beside the shapes: the device's SMs, and numbers of a DSO while torch.compile traces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ParamSpec
+
+import torch
+
+from sm70_kernels.lab import emulator
+
+P = ParamSpec("P")
+
+
+def called_while_tracing(function: Callable[P, int]) -> Callable[P, int]:
+    """torch.compile takes the result for a constant: it can't trace ctypes.
+
+    This is what torch.compiler.assume_constant_result does, but that imports torch._dynamo, which takes seconds.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+@called_while_tracing
+def multiprocessors(device_type: str, index: int | None) -> int:
+    """SMs of a CUDA device, or of the emulated V100."""
+    if device_type == "cpu":
+        return emulator.multiprocessors()
+    return int(torch.cuda.get_device_properties(index).multi_processor_count)
