@@ -4,12 +4,12 @@
 // A slice is 32 numerators of a query head, four to each lane of an octet: a line of a slot. Its octets, in one warp or
 // several, take aligned parts of the row's units, eight at a time so that their loads are in flight together. Then the
 // octets of a warp merge what they found by exchanges, and the warps of a slice through shared memory. How many octets
-// a slice has follows from the number of rows (division.h): few rows are spread over all SMs.
+// a slice has follows from the number of rows (schedule.h): few rows are spread over all SMs.
 // Bound: latency, of three loads one after the other and the launch itself.
 #pragma once
 
-#include "device/key_split.cuh"
 #include "ops/decode/finish.cuh"
+#include "ops/decode/work_units.cuh"
 
 namespace sm70::decode {
 
@@ -63,23 +63,23 @@ class Combine {
     }
 
     __device__ __forceinline__ void run() {
-        const KeySplit& split = p_.decode.split;
+        const RowSchedule& schedule = p_.decode.schedule;
         const uint32_t row_and_head = blockIdx.x;
         const auto row = static_cast<int32_t>(p_.kv_heads.divide(row_and_head));
         const auto head = static_cast<int32_t>(p_.kv_heads.remainder(row_and_head, static_cast<uint32_t>(row)));
-        const int32_t length = row_length(split, row);
+        const int32_t length = row_length(schedule, row);
         if (length == 0) {
             if (octet_ == 0) store_zeros(row, head);
             return;
         }
         __shared__ int32_t totals[kMaxUnitLevels];
         __shared__ int32_t before;
-        const int32_t level = level_of_launch(split, totals);
+        const int32_t level = level_of_launch(schedule, totals);
         const auto units = static_cast<uint32_t>(units_of(length, level));
         if (units == 1) return;
 
-        const int64_t first = units_before(split, level, row, before) + head * static_cast<int64_t>(units);
-        first_slot_ = slot_of(p_.decode, first, p_.head_dim);
+        const int64_t first = units_before(schedule, level, row, before) + head * static_cast<int64_t>(units);
+        first_slot_ = partial_state_of(p_.decode, first, p_.head_dim);
         uint32_t batches = 1;  // of an octet: a power of two, so that octets have aligned parts
         while (batches * kCombineBatch * kOctets * warps_ < units) batches *= 2;
         reduce_octet(units, batches);
@@ -114,7 +114,7 @@ class Combine {
     }
 
     __device__ __forceinline__ void load_batch(uint32_t unit, uint32_t units) {
-        const int64_t slot = slot_floats(p_.decode.group, p_.head_dim);
+        const int64_t slot = partial_state_floats(p_.decode.group, p_.head_dim);
         const float* values = first_slot_ + unit * slot + member_ * p_.head_dim + dimension_;
         const float* denominators = first_slot_ + unit * slot + p_.decode.group * p_.head_dim + 2 * member_;
         PartialState states[kCombineBatch];

@@ -14,8 +14,8 @@ __device__ __forceinline__ int32_t request_of(const DecodeParams& p, int32_t row
     return request;
 }
 
-__device__ __forceinline__ float* slot_of(const DecodeParams& p, int64_t unit, int64_t head_dim) {
-    return p.slots + unit * slot_floats(p.group, head_dim);
+__device__ __forceinline__ float* partial_state_of(const DecodeParams& p, int64_t unit, int64_t head_dim) {
+    return p.partial_states + unit * partial_state_floats(p.group, head_dim);
 }
 
 __device__ __forceinline__ float2* denominators_of(const DecodeParams& p, float* slot, int64_t head_dim) {

@@ -1,6 +1,6 @@
 // decode on tensor cores: the G query heads of a KV head share one pass over its K and V.
 //
-// A block has D / 32 warps and reduces units (key_split.cuh) leaf by leaf: 128 keys, of which each warp takes as many
+// A block has D / 32 warps and reduces units (work_units.cuh) leaf by leaf: 128 keys, of which each warp takes as many
 // whole tiles of 16 for the scores, and all of them for its own 32 dimensions of the values.
 //
 //   scores   lane (n = operand_row, qp = quad_pair) loads K[key n + 8 (qp >> 1)][32 j + 16 (qp & 1) .. + 15] for all j:
@@ -22,11 +22,11 @@
 // is 18 % of that, its issue slots about 40 %.
 #pragma once
 
-#include "device/key_split.cuh"
 #include "device/load.cuh"
 #include "device/paged_kv.cuh"
 #include "device/registers.cuh"
 #include "ops/decode/finish.cuh"
+#include "ops/decode/work_units.cuh"
 
 namespace sm70::decode {
 
@@ -100,13 +100,13 @@ class Xqa {
     }
 
     __device__ __forceinline__ void run() {
-        const int32_t of_launch = level_of_launch(p_.split, shared_.totals);
+        const int32_t of_launch = level_of_launch(p_.schedule, shared_.totals);
         __syncthreads();  // before its place is taken: registers are scarcer than shared memory
         if (threadIdx.x == 0) shared_.totals[0] = of_launch;
         __syncthreads();
-        UnitCursor cursor;
-        Unit unit;
-        for (int32_t number = static_cast<int32_t>(blockIdx.x); cursor.seek(p_.split, level(), number, unit);
+        WorkUnitCursor cursor;
+        WorkUnit unit;
+        for (int32_t number = static_cast<int32_t>(blockIdx.x); cursor.seek(p_.schedule, level(), number, unit);
              number += static_cast<int32_t>(gridDim.x)) {
             XqaState<S> state;
             reduce_unit(unit, state);
@@ -137,7 +137,7 @@ class Xqa {
         return 32 * warp_ + in_warp;
     }
 
-    __device__ __forceinline__ void reduce_unit(const Unit& unit, XqaState<S>& state) {
+    __device__ __forceinline__ void reduce_unit(const WorkUnit& unit, XqaState<S>& state) {
         const int32_t request = request_of(p_, unit.row);
         const uint32_t first = static_cast<uint32_t>(unit.index) << level();
         const uint32_t leaves = min(1u << level(), static_cast<uint32_t>(leaves_of(unit.length)) - first);
@@ -157,7 +157,7 @@ class Xqa {
     }
 
     // Rows past the group are zeros. A thread has a dimension, and with it a place in XqaShared::q.
-    __device__ __forceinline__ void load_query(const Unit& unit) {
+    __device__ __forceinline__ void load_query(const WorkUnit& unit) {
         static_assert(S::kThreads == S::kHeadDim);
         // The half of the quad-pairs that takes a dimension, and its k-step there: 16 bytes of each load of K.
         constexpr uint32_t kPerLoad = S::kStepsPerLoad;
@@ -176,7 +176,7 @@ class Xqa {
 
     // Where the tiles of a leaf are: a lane has a tile. The block table is read a leaf ahead, by one warp in turn, so
     // that no load of K or V waits for it.
-    __device__ __forceinline__ void place_tiles(const Unit& unit, int32_t request, uint32_t leaf) {
+    __device__ __forceinline__ void place_tiles(const WorkUnit& unit, int32_t request, uint32_t leaf) {
         if (lane_.index >= S::kLeafTiles) return;
         const uint32_t tile = leaf * S::kLeafTiles + lane_.index;
         if (tile * kTileTokens >= static_cast<uint32_t>(unit.length)) return;
@@ -185,7 +185,7 @@ class Xqa {
         shared_.value_tiles[leaf % kTileSets][lane_.index] = tile_address(p_.kv.v, place, unit.head);
     }
 
-    __device__ __forceinline__ void reduce_leaf(const Unit& unit, int32_t request, uint32_t leaf, bool another,
+    __device__ __forceinline__ void reduce_leaf(const WorkUnit& unit, int32_t request, uint32_t leaf, bool another,
                                                 XqaState<S>& state, uint32_t& nan) {
         float scores[S::kTilesPerWarp][S::kRowTiles][4];  // rows 0, 0, 2, 2 of the lane; two neighbouring keys
         uint4 keys[S::kKeyBatch];
@@ -245,7 +245,7 @@ class Xqa {
     }
 
     // Live keys of a leaf, or more.
-    __device__ __forceinline__ static int32_t live_keys(const Unit& unit, uint32_t leaf) {
+    __device__ __forceinline__ static int32_t live_keys(const WorkUnit& unit, uint32_t leaf) {
         return unit.length - static_cast<int32_t>(leaf * kLeafTokens);
     }
 
@@ -258,7 +258,7 @@ class Xqa {
     }
 
     // Loads first .. first + kKeyBatch - 1.
-    __device__ __forceinline__ void load_keys(const Unit& unit, uint32_t leaf, uint32_t first,
+    __device__ __forceinline__ void load_keys(const WorkUnit& unit, uint32_t leaf, uint32_t first,
                                               uint4 (&stored)[S::kKeyBatch]) {
         const uint8_t* const* tiles = shared_.key_tiles[leaf % kTileSets];
         const int32_t live = live_keys(unit, leaf);
@@ -276,7 +276,7 @@ class Xqa {
 
     // Scores of the warp's tiles, scaled; minus infinity past the length. The first loads are there. Four loads a turn:
     // what a warp executes for a leaf should not be much more than the 12 KB of code that a sub-core keeps.
-    __device__ __forceinline__ void score_tiles(const Unit& unit, uint32_t leaf, uint4 (&stored)[S::kKeyBatch],
+    __device__ __forceinline__ void score_tiles(const WorkUnit& unit, uint32_t leaf, uint4 (&stored)[S::kKeyBatch],
                                                 float (&scores)[S::kTilesPerWarp][S::kRowTiles][4], uint32_t& nan) {
         constexpr int kTurnLoads = 4, kLoads = S::kTilesPerWarp * S::kKeyLoads;
         constexpr int kTurnTiles =
@@ -417,7 +417,7 @@ class Xqa {
         }
     }
 
-    __device__ __forceinline__ void load_values(const Unit& unit, uint32_t leaf, uint32_t first,
+    __device__ __forceinline__ void load_values(const WorkUnit& unit, uint32_t leaf, uint32_t first,
                                                 uint4 (&stored)[S::kValueTiles * S::kValueLoads]) {
         const uint8_t* const* tiles = shared_.value_tiles[leaf % kTileSets];
         const int32_t live = live_keys(unit, leaf);
@@ -433,7 +433,7 @@ class Xqa {
     }
 
     // Numerators of the leaf over the warp's 32 dimensions. The first loads are there.
-    __device__ __forceinline__ void add_values(const Unit& unit, uint32_t leaf,
+    __device__ __forceinline__ void add_values(const WorkUnit& unit, uint32_t leaf,
                                                uint4 (&stored)[S::kValueTiles * S::kValueLoads], XqaState<S>& state,
                                                uint32_t& nan) {
         float sums[S::kRowTiles][4][8] = {};  // [row tile][tile of 8 dimensions]
@@ -545,7 +545,7 @@ class Xqa {
     }
 
     __device__ __forceinline__ void store_slot(int32_t number, const XqaState<S>& state) {
-        float* slot = slot_of(p_, number, S::kHeadDim);
+        float* slot = partial_state_of(p_, number, S::kHeadDim);
 #pragma unroll
         for (int r = 0; r < S::kRowTiles; ++r) {
 #pragma unroll
@@ -570,7 +570,7 @@ class Xqa {
         }
     }
 
-    __device__ __forceinline__ void store_output(const Unit& unit, const XqaState<S>& state) {
+    __device__ __forceinline__ void store_output(const WorkUnit& unit, const XqaState<S>& state) {
 #pragma unroll
         for (int r = 0; r < S::kRowTiles; ++r) {
 #pragma unroll

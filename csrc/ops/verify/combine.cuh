@@ -72,8 +72,8 @@ __device__ __forceinline__ void combine(const CombineParams& p) {
     int32_t batches_of_warp = 1;  // a power of two, so that warps have aligned parts
     while (batches_of_warp * kCombineWarps < batches) batches_of_warp *= 2;
     const int32_t live_warps = (batches + batches_of_warp - 1) / batches_of_warp;
-    const int64_t slot = slot_floats(v.group, p.head_dim);
-    const float* slots = v.slots + (static_cast<int64_t>(row) * v.kv_heads + head) * v.chunks * slot;
+    const int64_t slot = partial_state_floats(v.group, p.head_dim);
+    const float* states_of_row = v.partial_states + (static_cast<int64_t>(row) * v.kv_heads + head) * v.chunks * slot;
 
     PartialState state{};
     const auto push = [&](uint32_t to) {
@@ -96,7 +96,7 @@ __device__ __forceinline__ void combine(const CombineParams& p) {
                 for (int i = 0; i < kCombineBatch; ++i) {
                     states[i] = {make_float4(0.0f, 0.0f, 0.0f, 0.0f), {0.0f, 0.0f}};
                     if (present && first + i < chunks) {
-                        const float* source = slots + (first + i) * slot;
+                        const float* source = states_of_row + (first + i) * slot;
                         states[i].values = __ldcg(reinterpret_cast<const float4*>(source + element));
                         const float2 ml =
                             __ldcg(reinterpret_cast<const float2*>(source + v.group * p.head_dim + 2 * place.member));
