@@ -8,6 +8,7 @@
 // Bound: latency, of three loads one after the other and the launch itself.
 #pragma once
 
+#include "device/partial_state.cuh"
 #include "ops/decode/finish.cuh"
 #include "ops/decode/work_units.cuh"
 
@@ -17,39 +18,11 @@ constexpr int kOctetLanes = 8;
 constexpr int kOctets = 32 / kOctetLanes;  // of a warp
 static_assert(kCombineSlice == 4 * kOctetLanes);
 
-struct PartialState {
-    float4 values;
-    SoftmaxDenominator denominator;
-};
-
-// left becomes the union of both.
-__device__ __forceinline__ void merge_states(PartialState& left, const PartialState& right) {
-    const MergeFactors factors = merge_denominators(left.denominator, right.denominator);
-    left.values.x = merge_numerators(left.values.x, right.values.x, factors);
-    left.values.y = merge_numerators(left.values.y, right.values.y, factors);
-    left.values.z = merge_numerators(left.values.z, right.values.z, factors);
-    left.values.w = merge_numerators(left.values.w, right.values.w, factors);
-}
-
-// The state of the lane so many further on.
-__device__ __forceinline__ PartialState state_down(const PartialState& state, unsigned lanes) {
-    constexpr uint32_t kAll = 0xffffffffu;
-    return {make_float4(__shfl_down_sync(kAll, state.values.x, lanes), __shfl_down_sync(kAll, state.values.y, lanes),
-                        __shfl_down_sync(kAll, state.values.z, lanes), __shfl_down_sync(kAll, state.values.w, lanes)),
-            {__shfl_down_sync(kAll, state.denominator.maximum, lanes),
-             __shfl_down_sync(kAll, state.denominator.sum, lanes)}};
-}
-
-// What a lane keeps in shared memory, conflict-free: a level of its octet's stack, or what its warp found.
-struct CombineLevel {
-    float4 values[32];
-    SoftmaxDenominator denominators[32];
-};
-static_assert(sizeof(CombineLevel) == kCombineLevelBytes);
+static_assert(sizeof(WarpPartialStates) == kCombineLevelBytes);
 
 class Combine {
  public:
-    __device__ __forceinline__ Combine(const CombineParams& p, CombineLevel* levels)
+    __device__ __forceinline__ Combine(const CombineParams& p, WarpPartialStates* levels)
         : p_(p),
           levels_(levels + threadIdx.x / 32 * p.stack_levels),
           lane_(threadIdx.x % 32),
@@ -101,13 +74,10 @@ class Combine {
                 node = first + batch * kCombineBatch;
                 load_batch(node, units);
             },
-            [&](uint32_t to) {
-                levels_[to].values[lane_] = state_.values;
-                levels_[to].denominators[lane_] = state_.denominator;
-            },
+            [&](uint32_t to) { levels_[to].store(lane_, state_); },
             [&](uint32_t from) {
-                PartialState left{levels_[from].values[lane_], levels_[from].denominators[lane_]};
-                if (node < units) merge_states(left, state_);
+                PartialState left = levels_[from].load(lane_);
+                if (node < units) merge_partial_states(left, state_);
                 state_ = left;
                 node -= kCombineBatch << from;
             });
@@ -121,31 +91,22 @@ class Combine {
 #pragma unroll
         for (uint32_t i = 0; i < kCombineBatch; ++i) {
             if (unit + i < units) {
-                states[i].values = __ldcg(reinterpret_cast<const float4*>(values));
-                const float2 ml = __ldcg(reinterpret_cast<const float2*>(denominators));
-                states[i].denominator = {ml.x, ml.y};
+                states[i] = load_partial_state(values, denominators);
             } else {
-                states[i] = {make_float4(0.0f, 0.0f, 0.0f, 0.0f), {0.0f, 0.0f}};
+                states[i] = no_partial_state();
             }
             values += slot;
             denominators += slot;
         }
-#pragma unroll
-        for (uint32_t step = 1; step < kCombineBatch; step *= 2) {
-#pragma unroll
-            for (uint32_t i = 0; i < kCombineBatch; i += 2 * step) {
-                if (unit + i + step < units) merge_states(states[i], states[i + step]);
-            }
-        }
-        state_ = states[0];
+        state_ = merge_batch(states, unit, units);
     }
 
     // The warp's octets, of `each` units, into the first.
     __device__ __forceinline__ void merge_octets(uint32_t units, uint32_t each) {
 #pragma unroll
         for (uint32_t step = 1; step < kOctets; step *= 2) {
-            const PartialState right = state_down(state_, step * kOctetLanes);
-            if ((octet_ + step) * each < units) merge_states(state_, right);
+            const PartialState right = shuffle_down(state_, step * kOctetLanes);
+            if ((octet_ + step) * each < units) merge_partial_states(state_, right);
         }
     }
 
@@ -154,18 +115,17 @@ class Combine {
     __device__ __forceinline__ void merge_warps(uint32_t units, uint32_t each) {
         __syncwarp();
         if (lane_ < kOctetLanes) {
-            levels_->values[lane_] = state_.values;
-            levels_->denominators[lane_] = state_.denominator;
+            levels_->store(lane_, state_);
         }
         __syncthreads();
         if (warp_ > 0) return;
         const uint32_t together = warps_ > kOctets ? warps_ / kOctets : 1, lane = lane_ % kOctetLanes;
         const uint32_t part = lane_ / kOctetLanes * together;
-        const CombineLevel* found = levels_ + part * p_.stack_levels;
-        if (part < warps_) state_ = {found->values[lane], found->denominators[lane]};
+        const WarpPartialStates* found = levels_ + part * p_.stack_levels;
+        if (part < warps_) state_ = found->load(lane);
         for (uint32_t i = 1; i < together; ++i) {  // one other, at most
             found += p_.stack_levels;
-            if ((part + i) * each < units) merge_states(state_, {found->values[lane], found->denominators[lane]});
+            if ((part + i) * each < units) merge_partial_states(state_, found->load(lane));
         }
         merge_octets(units, each * together);
     }
@@ -175,10 +135,10 @@ class Combine {
         const float scale = resolve_scale(d.kv.v_scale, d.kv.v_device_scale) * p_.operand_scale_inverse;
         const float factor = output_factor(state_.denominator.sum, scale);
         uint16_t* out = out_of(d, row, head, member_) + dimension_;
-        out[0] = output_bits(state_.values.x, factor);
-        out[1] = output_bits(state_.values.y, factor);
-        out[2] = output_bits(state_.values.z, factor);
-        out[3] = output_bits(state_.values.w, factor);
+        out[0] = output_bits(state_.numerators.x, factor);
+        out[1] = output_bits(state_.numerators.y, factor);
+        out[2] = output_bits(state_.numerators.z, factor);
+        out[3] = output_bits(state_.numerators.w, factor);
         if (dimension_ == 0) store_lse(d, row, head, member_, log_sum_exp(state_.denominator));
     }
 
@@ -190,7 +150,7 @@ class Combine {
     }
 
     const CombineParams& p_;
-    CombineLevel* levels_;  // of the warp
+    WarpPartialStates* levels_;  // of the warp
     const uint32_t lane_;
     const uint32_t warps_, warp_;  // of the slice
     const uint32_t octet_;         // of the slice
@@ -202,7 +162,7 @@ class Combine {
 
 __device__ __forceinline__ void combine(const CombineParams& p) {
     extern __shared__ uint4 dynamic_shared[];
-    Combine(p, reinterpret_cast<CombineLevel*>(dynamic_shared)).run();
+    Combine(p, reinterpret_cast<WarpPartialStates*>(dynamic_shared)).run();
 }
 
 }  // namespace sm70::decode

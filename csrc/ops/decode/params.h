@@ -3,16 +3,11 @@
 
 #include "device/leaves.h"
 #include "device/paged_kv.h"
+#include "device/partial_state.h"
 
 namespace sm70::decode {
 
 constexpr int kMaxUnitLevels = 11;  // levels 0..10
-
-// A softmax state in the workspace: FP32 numerators [G][D], then maximum and sum of each of the G rows. 16-byte
-// aligned.
-SM70_HOST_DEVICE int64_t partial_state_floats(int64_t group, int64_t head_dim) {
-    return (group * (head_dim + 2) + 3) / 4 * 4;
-}
 
 // Dynamic shared memory: what a block has once, and what each level of its stack takes. The kernels assert that these
 // are the sizes of their structs. `row_tiles` are tiles of 8 query heads.

@@ -3,6 +3,7 @@
 
 #include "device/leaves.h"
 #include "device/paged_kv.h"
+#include "device/partial_state.h"
 
 namespace sm70::verify {
 
@@ -11,12 +12,6 @@ namespace sm70::verify {
 // smaller heads have smaller blocks, so there are more of them. The chunks of a row follow from its own length alone.
 SM70_HOST_DEVICE constexpr int32_t most_chunks(int32_t head_dim) {
     return 80 * 256 / head_dim;
-}
-
-// The state of a chunk in the workspace: FP32 numerators [G][D], then maximum and sum of each of the G heads. 16-byte
-// aligned. Rows, KV heads and chunks have their places whatever the lengths.
-SM70_HOST_DEVICE int64_t partial_state_floats(int64_t group, int64_t head_dim) {
-    return (group * (head_dim + 2) + 3) / 4 * 4;
 }
 
 // Whether a thread's scores of a leaf fit where its part of K was.
