@@ -11,7 +11,7 @@ struct PartialState {
     SoftmaxDenominator denominator;
 };
 
-// Written by other blocks: past L1, which is not coherent.
+// From the workspace. Other blocks wrote it, so the loads bypass L1, which is not coherent.
 __device__ __forceinline__ PartialState load_partial_state(const float* numerators, const float* denominator) {
     const float4 four = __ldcg(reinterpret_cast<const float4*>(numerators));
     const float2 maximum_and_sum = __ldcg(reinterpret_cast<const float2*>(denominator));
@@ -34,12 +34,12 @@ __device__ __forceinline__ void merge_partial_states(PartialState& left, const P
 
 // The union of a batch of neighbouring states, numbers first .. first + kCount - 1, of which those below `end` exist.
 // The batch is a subtree of the reduction tree: kCount is a power of two and divides `first`.
-template <uint32_t kCount>
-__device__ __forceinline__ PartialState merge_batch(PartialState (&states)[kCount], uint32_t first, uint32_t end) {
+template <int kCount, typename Integer>
+__device__ __forceinline__ PartialState merge_batch(PartialState (&states)[kCount], Integer first, Integer end) {
 #pragma unroll
-    for (uint32_t step = 1; step < kCount; step *= 2) {
+    for (int step = 1; step < kCount; step *= 2) {
 #pragma unroll
-        for (uint32_t i = 0; i < kCount; i += 2 * step) {
+        for (int i = 0; i < kCount; i += 2 * step) {
             if (first + i + step < end) merge_partial_states(states[i], states[i + step]);
         }
     }
@@ -57,16 +57,22 @@ __device__ __forceinline__ PartialState shuffle_down(const PartialState& state, 
              __shfl_down_sync(kAll, state.denominator.sum, distance)}};
 }
 
-// A place in shared memory for one state per lane of a warp, such as a level of a warp's stack. Free of bank conflicts.
-struct WarpPartialStates {
-    float4 numerators[32];
-    SoftmaxDenominator denominators[32];
+// Stacks of states in shared memory, each with one state per lane of a warp and level. Free of bank conflicts.
+template <int kStacks, int kLevels>
+struct PartialStateStacks {
+    float4 numerators[kStacks][kLevels][32];
+    SoftmaxDenominator denominators[kStacks][kLevels][32];
 
-    __device__ __forceinline__ void store(uint32_t lane, const PartialState& state) {
-        numerators[lane] = state.numerators;
-        denominators[lane] = state.denominator;
+    // Indices keep the caller's integer type, which address arithmetic depends on.
+    template <typename Stack, typename Level, typename Index>
+    __device__ __forceinline__ void store(Stack stack, Level level, Index lane, const PartialState& state) {
+        numerators[stack][level][lane] = state.numerators;
+        denominators[stack][level][lane] = state.denominator;
     }
-    __device__ __forceinline__ PartialState load(uint32_t lane) const { return {numerators[lane], denominators[lane]}; }
+    template <typename Stack, typename Level, typename Index>
+    __device__ __forceinline__ PartialState load(Stack stack, Level level, Index lane) const {
+        return {numerators[stack][level][lane], denominators[stack][level][lane]};
+    }
 };
 
 }  // namespace sm70

@@ -18,11 +18,13 @@ constexpr int kOctetLanes = 8;
 constexpr int kOctets = 32 / kOctetLanes;  // of a warp
 static_assert(kCombineSlice == 4 * kOctetLanes);
 
-static_assert(sizeof(WarpPartialStates) == kCombineLevelBytes);
+// A level of a warp's stack.
+using CombineLevel = PartialStateStacks<1, 1>;
+static_assert(sizeof(CombineLevel) == kCombineLevelBytes);
 
 class Combine {
  public:
-    __device__ __forceinline__ Combine(const CombineParams& p, WarpPartialStates* levels)
+    __device__ __forceinline__ Combine(const CombineParams& p, CombineLevel* levels)
         : p_(p),
           levels_(levels + threadIdx.x / 32 * p.stack_levels),
           lane_(threadIdx.x % 32),
@@ -74,9 +76,9 @@ class Combine {
                 node = first + batch * kCombineBatch;
                 load_batch(node, units);
             },
-            [&](uint32_t to) { levels_[to].store(lane_, state_); },
+            [&](uint32_t to) { levels_[to].store(0, 0, lane_, state_); },
             [&](uint32_t from) {
-                PartialState left = levels_[from].load(lane_);
+                PartialState left = levels_[from].load(0, 0, lane_);
                 if (node < units) merge_partial_states(left, state_);
                 state_ = left;
                 node -= kCombineBatch << from;
@@ -115,17 +117,17 @@ class Combine {
     __device__ __forceinline__ void merge_warps(uint32_t units, uint32_t each) {
         __syncwarp();
         if (lane_ < kOctetLanes) {
-            levels_->store(lane_, state_);
+            levels_->store(0, 0, lane_, state_);
         }
         __syncthreads();
         if (warp_ > 0) return;
         const uint32_t together = warps_ > kOctets ? warps_ / kOctets : 1, lane = lane_ % kOctetLanes;
         const uint32_t part = lane_ / kOctetLanes * together;
-        const WarpPartialStates* found = levels_ + part * p_.stack_levels;
-        if (part < warps_) state_ = found->load(lane);
+        const CombineLevel* found = levels_ + part * p_.stack_levels;
+        if (part < warps_) state_ = found->load(0, 0, lane);
         for (uint32_t i = 1; i < together; ++i) {  // one other, at most
             found += p_.stack_levels;
-            if ((part + i) * each < units) merge_partial_states(state_, found->load(lane));
+            if ((part + i) * each < units) merge_partial_states(state_, found->load(0, 0, lane));
         }
         merge_octets(units, each * together);
     }
@@ -150,7 +152,7 @@ class Combine {
     }
 
     const CombineParams& p_;
-    WarpPartialStates* levels_;  // of the warp
+    CombineLevel* levels_;  // of the warp
     const uint32_t lane_;
     const uint32_t warps_, warp_;  // of the slice
     const uint32_t octet_;         // of the slice
@@ -162,7 +164,7 @@ class Combine {
 
 __device__ __forceinline__ void combine(const CombineParams& p) {
     extern __shared__ uint4 dynamic_shared[];
-    Combine(p, reinterpret_cast<WarpPartialStates*>(dynamic_shared)).run();
+    Combine(p, reinterpret_cast<CombineLevel*>(dynamic_shared)).run();
 }
 
 }  // namespace sm70::decode
