@@ -9,7 +9,7 @@
 #pragma once
 
 #include "device/partial_state.cuh"
-#include "ops/decode/finish.cuh"
+#include "ops/decode/outputs.cuh"
 #include "ops/decode/work_units.cuh"
 
 namespace sm70::decode {

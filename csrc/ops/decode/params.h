@@ -14,10 +14,10 @@ constexpr int kMaxUnitLevels = 11;  // levels 0..10
 SM70_HOST_DEVICE constexpr int64_t round_to_16(int64_t bytes) {
     return (bytes + 15) / 16 * 16;
 }
-constexpr int64_t kTileSets = 4;  // of xqa: leaves whose tiles' addresses a block has
+constexpr int64_t kTileStages = 4;  // of xqa: leaves whose tiles have their addresses in shared memory
 SM70_HOST_DEVICE constexpr int64_t xqa_shared_bytes(int64_t head_dim, int64_t row_tiles) {
     const int64_t query = 16 * head_dim, weights = 2 * 8 * kLeafTokens * 2, reductions = 2 * 8 * (head_dim / 32) * 4;
-    return round_to_16(row_tiles * (query + weights + reductions) + 2 * kTileSets * 8 * 8 + kMaxUnitLevels * 4);
+    return round_to_16(row_tiles * (query + weights + reductions) + 2 * kTileStages * 8 * 8 + kMaxUnitLevels * 4);
 }
 SM70_HOST_DEVICE constexpr int64_t xqa_level_bytes(int64_t head_dim, int64_t row_tiles) {
     return row_tiles * 8 * (head_dim * 4 + 8);

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "device/paged_kv.cuh"
-#include "ops/decode/finish.cuh"
+#include "ops/decode/outputs.cuh"
 #include "ops/decode/work_units.cuh"
 
 namespace sm70::decode {
@@ -257,8 +257,6 @@ class Scalar {
             }
         }
     }
-
-    static constexpr uint32_t kAll = 0xffffffffu;
 
     const DecodeParams& p_;
     ScalarShared<S>& shared_;

@@ -12,6 +12,16 @@
 
 namespace sm70::decode {
 
+constexpr uint32_t kAll = 0xffffffffu;
+
+// The block-table row of a query row.
+__device__ __forceinline__ int32_t request_of(const DecodeParams& p, int32_t row) {
+    int32_t request = row;
+    if (p.row_requests != nullptr) request = p.row_requests[row * p.row_requests_stride];
+    if (request < 0 || request >= p.kv.requests) __trap();
+    return request;
+}
+
 __device__ __forceinline__ int32_t row_length(const RowSchedule& p, int32_t row) {
     const int32_t length = p.seq_lens[row * p.seq_lens_stride];
     if (length < 0 || length > p.max_tokens) __trap();
@@ -130,8 +140,6 @@ class WorkUnitCursor {
     }
 
  private:
-    static constexpr uint32_t kAll = 0xffffffffu;
-
     // 32 rows, one to a lane. They are read again for every unit: registers are scarcer than this little time.
     struct Window {
         int32_t length, units;
