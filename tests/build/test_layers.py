@@ -23,7 +23,9 @@ ALLOWED = {
         *KERNEL, *VARIED, r"test_ops/{op}/(params\.h|.+\.cuh)",
     ],
     r"ops/(?P<op>[^/]+)/call\.h": [*HOST, r"ops/{op}/[a-z_]+\.h"],
-    r"(ops|test_ops)/(?P<op>[^/]+)/(?!params|call)[a-z_]+\.h": [STANDARD, r"(ops|test_ops)/{op}/params\.h"],
+    r"(ops|test_ops)/(?P<op>[^/]+)/(?!params|call)[a-z_]+\.h": [
+        STANDARD, r"device/[a-z_]+\.h", r"(ops|test_ops)/{op}/params\.h",
+    ],
     r"ops/(?P<op>[^/]+)/op\.cpp": [*HOST, r"ops/{op}/[a-z_]+\.h"],
     r"test_ops/(?P<op>[^/]+)/op\.cpp": [*HOST, *VARIED, *CALLED, r"test_ops/{op}/[a-z_]+\.h"],
     r"runtime/.*": [

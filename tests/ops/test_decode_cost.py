@@ -9,14 +9,14 @@ from sm70_kernels.build.settings import ROOT
 from sm70_kernels.lab import inspect
 from tests.ops.decode_cases import make_case
 
-KERNELS = "csrc/ops/decode/xqa.cuh"
+KERNELS = "csrc/ops/decode/xqa_inputs.cuh"
 
 
 def lines_of(function: str) -> range:
-    """Lines of a member function of the kernels' source."""
+    """Lines of a function of the kernels' source."""
     lines = (ROOT / KERNELS).read_text().splitlines()
     (first,) = (number for number, line in enumerate(lines, 1) if f" void {function}(" in line)
-    last = next(number for number, line in enumerate(lines, 1) if number > first and line == "    }")
+    last = next(number for number, line in enumerate(lines, 1) if number > first and line == "}")
     return range(first, last + 1)
 
 
@@ -27,7 +27,7 @@ def test_looking_pages_up_is_little_of_what_is_issued(page: int) -> None:
     with inspect.statistics() as watched:
         case.run("xqa")
     (kernel,) = (found for name, found in watched.kernels.items() if name.startswith("decode_xqa"))
-    where = lines_of("place_tiles")
+    where = lines_of("look_up_tiles")
     looking_up = sum(
         instruction.warps
         for instruction in kernel.instructions

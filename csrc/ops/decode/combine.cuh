@@ -4,12 +4,13 @@
 // A slice is 32 numerators of a query head, four to each lane of an octet: a line of a slot. Its octets, in one warp or
 // several, take aligned parts of the row's units, eight at a time so that their loads are in flight together. Then the
 // octets of a warp merge what they found by exchanges, and the warps of a slice through shared memory. How many octets
-// a slice has follows from the number of rows (division.h): few rows are spread over all SMs.
+// a slice has follows from the number of rows (schedule.h): few rows are spread over all SMs.
 // Bound: latency, of three loads one after the other and the launch itself.
 #pragma once
 
-#include "device/key_split.cuh"
-#include "ops/decode/finish.cuh"
+#include "device/partial_state.cuh"
+#include "ops/decode/outputs.cuh"
+#include "ops/decode/work_units.cuh"
 
 namespace sm70::decode {
 
@@ -17,34 +18,8 @@ constexpr int kOctetLanes = 8;
 constexpr int kOctets = 32 / kOctetLanes;  // of a warp
 static_assert(kCombineSlice == 4 * kOctetLanes);
 
-struct PartialState {
-    float4 values;
-    SoftmaxDenominator denominator;
-};
-
-// left becomes the union of both.
-__device__ __forceinline__ void merge_states(PartialState& left, const PartialState& right) {
-    const MergeFactors factors = merge_denominators(left.denominator, right.denominator);
-    left.values.x = merge_numerators(left.values.x, right.values.x, factors);
-    left.values.y = merge_numerators(left.values.y, right.values.y, factors);
-    left.values.z = merge_numerators(left.values.z, right.values.z, factors);
-    left.values.w = merge_numerators(left.values.w, right.values.w, factors);
-}
-
-// The state of the lane so many further on.
-__device__ __forceinline__ PartialState state_down(const PartialState& state, unsigned lanes) {
-    constexpr uint32_t kAll = 0xffffffffu;
-    return {make_float4(__shfl_down_sync(kAll, state.values.x, lanes), __shfl_down_sync(kAll, state.values.y, lanes),
-                        __shfl_down_sync(kAll, state.values.z, lanes), __shfl_down_sync(kAll, state.values.w, lanes)),
-            {__shfl_down_sync(kAll, state.denominator.maximum, lanes),
-             __shfl_down_sync(kAll, state.denominator.sum, lanes)}};
-}
-
-// What a lane keeps in shared memory, conflict-free: a level of its octet's stack, or what its warp found.
-struct CombineLevel {
-    float4 values[32];
-    SoftmaxDenominator denominators[32];
-};
+// A level of a warp's stack.
+using CombineLevel = PartialStateStacks<1, 1>;
 static_assert(sizeof(CombineLevel) == kCombineLevelBytes);
 
 class Combine {
@@ -63,23 +38,23 @@ class Combine {
     }
 
     __device__ __forceinline__ void run() {
-        const KeySplit& split = p_.decode.split;
+        const RowSchedule& schedule = p_.decode.schedule;
         const uint32_t row_and_head = blockIdx.x;
         const auto row = static_cast<int32_t>(p_.kv_heads.divide(row_and_head));
         const auto head = static_cast<int32_t>(p_.kv_heads.remainder(row_and_head, static_cast<uint32_t>(row)));
-        const int32_t length = row_length(split, row);
+        const int32_t length = row_length(schedule, row);
         if (length == 0) {
             if (octet_ == 0) store_zeros(row, head);
             return;
         }
         __shared__ int32_t totals[kMaxUnitLevels];
         __shared__ int32_t before;
-        const int32_t level = level_of_launch(split, totals);
+        const int32_t level = level_of_launch(schedule, totals);
         const auto units = static_cast<uint32_t>(units_of(length, level));
         if (units == 1) return;
 
-        const int64_t first = units_before(split, level, row, before) + head * static_cast<int64_t>(units);
-        first_slot_ = slot_of(p_.decode, first, p_.head_dim);
+        const int64_t first = units_before(schedule, level, row, before) + head * static_cast<int64_t>(units);
+        first_slot_ = partial_state_of(p_.decode, first, p_.head_dim);
         uint32_t batches = 1;  // of an octet: a power of two, so that octets have aligned parts
         while (batches * kCombineBatch * kOctets * warps_ < units) batches *= 2;
         reduce_octet(units, batches);
@@ -101,51 +76,39 @@ class Combine {
                 node = first + batch * kCombineBatch;
                 load_batch(node, units);
             },
-            [&](uint32_t to) {
-                levels_[to].values[lane_] = state_.values;
-                levels_[to].denominators[lane_] = state_.denominator;
-            },
+            [&](uint32_t to) { levels_[to].store(0, 0, lane_, state_); },
             [&](uint32_t from) {
-                PartialState left{levels_[from].values[lane_], levels_[from].denominators[lane_]};
-                if (node < units) merge_states(left, state_);
+                PartialState left = levels_[from].load(0, 0, lane_);
+                if (node < units) merge_partial_states(left, state_);
                 state_ = left;
                 node -= kCombineBatch << from;
             });
     }
 
     __device__ __forceinline__ void load_batch(uint32_t unit, uint32_t units) {
-        const int64_t slot = slot_floats(p_.decode.group, p_.head_dim);
+        const int64_t slot = partial_state_floats(p_.decode.group, p_.head_dim);
         const float* values = first_slot_ + unit * slot + member_ * p_.head_dim + dimension_;
         const float* denominators = first_slot_ + unit * slot + p_.decode.group * p_.head_dim + 2 * member_;
         PartialState states[kCombineBatch];
 #pragma unroll
         for (uint32_t i = 0; i < kCombineBatch; ++i) {
             if (unit + i < units) {
-                states[i].values = __ldcg(reinterpret_cast<const float4*>(values));
-                const float2 ml = __ldcg(reinterpret_cast<const float2*>(denominators));
-                states[i].denominator = {ml.x, ml.y};
+                states[i] = load_partial_state(values, denominators);
             } else {
-                states[i] = {make_float4(0.0f, 0.0f, 0.0f, 0.0f), {0.0f, 0.0f}};
+                states[i] = no_partial_state();
             }
             values += slot;
             denominators += slot;
         }
-#pragma unroll
-        for (uint32_t step = 1; step < kCombineBatch; step *= 2) {
-#pragma unroll
-            for (uint32_t i = 0; i < kCombineBatch; i += 2 * step) {
-                if (unit + i + step < units) merge_states(states[i], states[i + step]);
-            }
-        }
-        state_ = states[0];
+        state_ = merge_batch(states, unit, units);
     }
 
     // The warp's octets, of `each` units, into the first.
     __device__ __forceinline__ void merge_octets(uint32_t units, uint32_t each) {
 #pragma unroll
         for (uint32_t step = 1; step < kOctets; step *= 2) {
-            const PartialState right = state_down(state_, step * kOctetLanes);
-            if ((octet_ + step) * each < units) merge_states(state_, right);
+            const PartialState right = shuffle_down(state_, step * kOctetLanes);
+            if ((octet_ + step) * each < units) merge_partial_states(state_, right);
         }
     }
 
@@ -154,18 +117,17 @@ class Combine {
     __device__ __forceinline__ void merge_warps(uint32_t units, uint32_t each) {
         __syncwarp();
         if (lane_ < kOctetLanes) {
-            levels_->values[lane_] = state_.values;
-            levels_->denominators[lane_] = state_.denominator;
+            levels_->store(0, 0, lane_, state_);
         }
         __syncthreads();
         if (warp_ > 0) return;
         const uint32_t together = warps_ > kOctets ? warps_ / kOctets : 1, lane = lane_ % kOctetLanes;
         const uint32_t part = lane_ / kOctetLanes * together;
         const CombineLevel* found = levels_ + part * p_.stack_levels;
-        if (part < warps_) state_ = {found->values[lane], found->denominators[lane]};
+        if (part < warps_) state_ = found->load(0, 0, lane);
         for (uint32_t i = 1; i < together; ++i) {  // one other, at most
             found += p_.stack_levels;
-            if ((part + i) * each < units) merge_states(state_, {found->values[lane], found->denominators[lane]});
+            if ((part + i) * each < units) merge_partial_states(state_, found->load(0, 0, lane));
         }
         merge_octets(units, each * together);
     }
@@ -175,10 +137,10 @@ class Combine {
         const float scale = resolve_scale(d.kv.v_scale, d.kv.v_device_scale) * p_.operand_scale_inverse;
         const float factor = output_factor(state_.denominator.sum, scale);
         uint16_t* out = out_of(d, row, head, member_) + dimension_;
-        out[0] = output_bits(state_.values.x, factor);
-        out[1] = output_bits(state_.values.y, factor);
-        out[2] = output_bits(state_.values.z, factor);
-        out[3] = output_bits(state_.values.w, factor);
+        out[0] = output_bits(state_.numerators.x, factor);
+        out[1] = output_bits(state_.numerators.y, factor);
+        out[2] = output_bits(state_.numerators.z, factor);
+        out[3] = output_bits(state_.numerators.w, factor);
         if (dimension_ == 0) store_lse(d, row, head, member_, log_sum_exp(state_.denominator));
     }
 

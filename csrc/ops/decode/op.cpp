@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "ops/decode/division.h"
 #include "ops/decode/params.h"
+#include "ops/decode/schedule.h"
 #include "runtime/launch.h"
 #include "runtime/operator.h"
 #include "runtime/paged_cache_checks.h"
@@ -25,7 +25,8 @@ constexpr const char* kOp = "decode";
 constexpr int64_t kMaxGroup = 16;
 constexpr int64_t kMaxRows = int64_t{1} << 20;
 
-Shape shape_of(const Tensor& q, const Tensor& key_cache, const Tensor& block_table, bool xqa, int64_t multiprocessors) {
+Problem problem_of(const Tensor& q, const Tensor& key_cache, const Tensor& block_table, bool xqa,
+                   int64_t multiprocessors) {
     const int64_t tokens = block_table.size(1) * key_cache.size(1);
     return {q.size(0), q.size(1), key_cache.size(2), q.size(2), tokens, multiprocessors, xqa};
 }
@@ -124,9 +125,9 @@ void decode(const Tensor& q, const Tensor& key_cache, const Tensor& value_cache,
     params.kv.v_scale = runtime::require_scale(kOp, "v_scale", v_scale);
     params.softmax_scale_log2 =
         static_cast<float>(runtime::require_scale(kOp, "softmax_scale", softmax_scale) * 1.4426950408889634);
-    const Shape shape = shape_of(q, key_cache, block_table, xqa, device.multiprocessors);
-    const Division division = divide(shape);
-    params.slots = static_cast<float*>(runtime::require_workspace(workspace_arg, division.workspace_bytes));
+    const Problem problem = problem_of(q, key_cache, block_table, xqa, device.multiprocessors);
+    const Schedule schedule = make_schedule(problem);
+    params.partial_states = static_cast<float*>(runtime::require_workspace(workspace_arg, schedule.workspace_bytes));
     if (rows == 0) return;  // nothing to do
 
     params.q = static_cast<const uint16_t*>(q.data_ptr());
@@ -144,14 +145,14 @@ void decode(const Tensor& q, const Tensor& key_cache, const Tensor& value_cache,
         params.row_requests = static_cast<const int32_t*>(row_requests->data_ptr());
         params.row_requests_stride = row_requests->stride(0);
     }
-    params.group = static_cast<int32_t>(shape.group());
-    params.split.seq_lens = static_cast<const int32_t*>(seq_lens.data_ptr());
-    params.split.seq_lens_stride = seq_lens.stride(0);
-    params.split.rows = static_cast<int32_t>(rows);
-    params.split.kv_heads = static_cast<int32_t>(kv_heads);
-    params.split.max_tokens = static_cast<int32_t>(longest_row(shape));
-    params.split.max_level = static_cast<int32_t>(division.max_level);
-    params.split.target = static_cast<int32_t>(std::min<int64_t>(division.target, division.slots));
+    params.group = static_cast<int32_t>(problem.group());
+    params.schedule.seq_lens = static_cast<const int32_t*>(seq_lens.data_ptr());
+    params.schedule.seq_lens_stride = seq_lens.stride(0);
+    params.schedule.rows = static_cast<int32_t>(rows);
+    params.schedule.kv_heads = static_cast<int32_t>(kv_heads);
+    params.schedule.max_tokens = static_cast<int32_t>(longest_row(problem));
+    params.schedule.max_level = static_cast<int32_t>(schedule.max_level);
+    params.schedule.target = static_cast<int32_t>(std::min<int64_t>(schedule.target, schedule.partial_states));
     params.kv.k = paged_cache(key_cache);
     params.kv.v = paged_cache(value_cache);
     params.kv.block_table = static_cast<const int32_t*>(block_table.data_ptr());
@@ -164,13 +165,13 @@ void decode(const Tensor& q, const Tensor& key_cache, const Tensor& value_cache,
     params.kv.alignment = static_cast<uint32_t>(alignment);
 
     const std::string shape_name = format.name + "_d" + std::to_string(head_dim);
-    const std::string kernel =
-        xqa ? "decode_xqa_" + shape_name + "_r" + std::to_string(8 * shape.row_tiles()) : "decode_scalar_" + shape_name;
+    const std::string kernel = xqa ? "decode_xqa_" + shape_name + "_r" + std::to_string(8 * problem.row_tiles())
+                                   : "decode_scalar_" + shape_name;
     runtime::Launch request{};
     request.kernel = kernel.c_str();
-    request.grid = {static_cast<uint32_t>(division.blocks)};
+    request.grid = {static_cast<uint32_t>(schedule.blocks)};
     request.block = {static_cast<uint32_t>(head_dim)};
-    request.dynamic_shared_bytes = static_cast<uint32_t>(division.shared_bytes);
+    request.dynamic_shared_bytes = static_cast<uint32_t>(schedule.shared_bytes);
     request.params = &params;
     request.params_bytes = sizeof(params);
     request.device = &device;
@@ -189,18 +190,18 @@ void decode(const Tensor& q, const Tensor& key_cache, const Tensor& value_cache,
     combine.head_dim = static_cast<int32_t>(head_dim);
     combine.operand_scale_inverse = format.name == "e4m3" ? 256.0f : 1.0f;
     combine.kv_heads = make_fast_divisor(static_cast<uint32_t>(kv_heads));
-    combine.warps_log2 = static_cast<int32_t>(division.warps_log2);
-    combine.stack_levels = static_cast<int32_t>(division.stack_levels);
+    combine.warps_log2 = static_cast<int32_t>(schedule.warps_log2);
+    combine.stack_levels = static_cast<int32_t>(schedule.stack_levels);
     // Warps of a slice, slices of a block: a block stays within a query head.
-    const int64_t warps = int64_t{1} << division.warps_log2, slices = head_dim / kCombineSlice;
+    const int64_t warps = int64_t{1} << schedule.warps_log2, slices = head_dim / kCombineSlice;
     const int64_t slices_of_block = std::min(kCombineMaxWarps / warps, slices);
     while (slices_of_block << combine.parts_log2 < slices) ++combine.parts_log2;
     request.kernel = "decode_combine";
     request.grid = {static_cast<uint32_t>(rows * kv_heads),
-                    static_cast<uint32_t>(shape.group() * (slices / slices_of_block))};
+                    static_cast<uint32_t>(problem.group() * (slices / slices_of_block))};
     request.block = {static_cast<uint32_t>(32 * warps * slices_of_block)};
     request.dynamic_shared_bytes =
-        static_cast<uint32_t>(warps * slices_of_block * division.stack_levels * kCombineLevelBytes);
+        static_cast<uint32_t>(warps * slices_of_block * schedule.stack_levels * kCombineLevelBytes);
     request.params = &combine;
     request.params_bytes = sizeof(combine);
     runtime::launch(request);
@@ -212,7 +213,7 @@ void decode(const Tensor& q, const Tensor& key_cache, const Tensor& value_cache,
 extern "C" __attribute__((visibility("default"))) int64_t
 sm70_kernels_decode_workspace_bytes(int64_t rows, int64_t query_heads, int64_t kv_heads, int64_t head_dim,
                                     int64_t max_tokens, int64_t multiprocessors, int64_t xqa) {
-    return sm70::decode::divide({rows, query_heads, kv_heads, head_dim, max_tokens, multiprocessors, xqa != 0})
+    return sm70::decode::make_schedule({rows, query_heads, kv_heads, head_dim, max_tokens, multiprocessors, xqa != 0})
         .workspace_bytes;
 }
 

@@ -1,26 +1,23 @@
 // Kernel parameters of the decode operator: plain data shared by the kernels and op.cpp.
 #pragma once
 
-#include "device/key_split.h"
+#include "device/leaves.h"
 #include "device/paged_kv.h"
+#include "device/partial_state.h"
 
 namespace sm70::decode {
 
-// A softmax state in the workspace: FP32 numerators [G][D], then maximum and sum of each of the G rows. 16-byte
-// aligned.
-SM70_HOST_DEVICE int64_t slot_floats(int64_t group, int64_t head_dim) {
-    return (group * (head_dim + 2) + 3) / 4 * 4;
-}
+constexpr int kMaxUnitLevels = 11;  // levels 0..10
 
 // Dynamic shared memory: what a block has once, and what each level of its stack takes. The kernels assert that these
 // are the sizes of their structs. `row_tiles` are tiles of 8 query heads.
 SM70_HOST_DEVICE constexpr int64_t round_to_16(int64_t bytes) {
     return (bytes + 15) / 16 * 16;
 }
-constexpr int64_t kTileSets = 4;  // of xqa: leaves whose tiles' addresses a block has
+constexpr int64_t kTileStages = 4;  // of xqa: leaves whose tiles have their addresses in shared memory
 SM70_HOST_DEVICE constexpr int64_t xqa_shared_bytes(int64_t head_dim, int64_t row_tiles) {
     const int64_t query = 16 * head_dim, weights = 2 * 8 * kLeafTokens * 2, reductions = 2 * 8 * (head_dim / 32) * 4;
-    return round_to_16(row_tiles * (query + weights + reductions) + 2 * kTileSets * 8 * 8 + kMaxUnitLevels * 4);
+    return round_to_16(row_tiles * (query + weights + reductions) + 2 * kTileStages * 8 * 8 + kMaxUnitLevels * 4);
 }
 SM70_HOST_DEVICE constexpr int64_t xqa_level_bytes(int64_t head_dim, int64_t row_tiles) {
     return row_tiles * 8 * (head_dim * 4 + 8);
@@ -37,6 +34,18 @@ SM70_HOST_DEVICE constexpr int64_t scalar_level_bytes(int64_t head_dim) {
     return 8 * (head_dim * 4 + 8);
 }
 
+// How the rows of a launch are cut into work units: what make_schedule() decides before the lengths are known
+// (work_units.cuh has the method).
+struct RowSchedule {
+    const int32_t* seq_lens;  // [rows]
+    int64_t seq_lens_stride;
+    int32_t rows;
+    int32_t kv_heads;
+    int32_t max_tokens;  // longest row that the block table can hold
+    int32_t max_level;   // at which the workspace holds a partial state of every unit, whatever the lengths
+    int32_t target;      // units wanted at most
+};
+
 struct DecodeParams {
     const uint16_t* q;  // FP16 [rows, Hq, D]
     int64_t q_row_stride, q_head_stride;
@@ -46,10 +55,10 @@ struct DecodeParams {
     int64_t lse_row_stride, lse_head_stride;
     const int32_t* row_requests;  // [rows]: the block-table row of each row; null: its own number
     int64_t row_requests_stride;
-    float* slots;  // softmax states of units, by unit number; units of rows that have one only are not stored
+    float* partial_states;  // softmax states of units, by unit number; units of rows that have one only are not stored
     float softmax_scale_log2;  // softmax scale x log2(e)
     int32_t group;             // query heads of a KV head
-    KeySplit split;
+    RowSchedule schedule;
     PagedKv kv;
 };
 

@@ -5,9 +5,9 @@
 // Weights: a warp has whole rows. Values: a thread has a dimension.
 #pragma once
 
-#include "device/key_split.cuh"
 #include "device/paged_kv.cuh"
-#include "ops/decode/finish.cuh"
+#include "ops/decode/outputs.cuh"
+#include "ops/decode/work_units.cuh"
 
 namespace sm70::decode {
 
@@ -60,10 +60,10 @@ class Scalar {
     }
 
     __device__ __forceinline__ void run() {
-        level_ = level_of_launch(p_.split, shared_.totals);
-        UnitCursor cursor;
-        Unit unit;
-        for (int32_t number = static_cast<int32_t>(blockIdx.x); cursor.seek(p_.split, level_, number, unit);
+        level_ = level_of_launch(p_.schedule, shared_.totals);
+        WorkUnitCursor cursor;
+        WorkUnit unit;
+        for (int32_t number = static_cast<int32_t>(blockIdx.x); cursor.seek(p_.schedule, level_, number, unit);
              number += static_cast<int32_t>(gridDim.x)) {
             for (int32_t member = 0; member < p_.group; member += S::kRows) {
                 reduce_unit(unit, member);
@@ -78,7 +78,7 @@ class Scalar {
     }
 
     // The unit's state for query heads `member`.. of the group, to values_ and denominators_.
-    __device__ __forceinline__ void reduce_unit(const Unit& unit, int32_t member) {
+    __device__ __forceinline__ void reduce_unit(const WorkUnit& unit, int32_t member) {
         load_query(unit, member);
         const int32_t request = request_of(p_, unit.row);
         const uint32_t first = static_cast<uint32_t>(unit.index) << level_;
@@ -93,7 +93,7 @@ class Scalar {
         }
     }
 
-    __device__ __forceinline__ void load_query(const Unit& unit, int32_t member) {
+    __device__ __forceinline__ void load_query(const WorkUnit& unit, int32_t member) {
         const uint16_t* q = p_.q + unit.row * p_.q_row_stride +
                             (static_cast<int64_t>(unit.head) * p_.group + member) * p_.q_head_stride + threadIdx.x;
         auto* target = reinterpret_cast<float*>(shared_.q);
@@ -105,7 +105,7 @@ class Scalar {
         }
     }
 
-    __device__ __forceinline__ void reduce_leaf(const Unit& unit, int32_t request, uint32_t first_token,
+    __device__ __forceinline__ void reduce_leaf(const WorkUnit& unit, int32_t request, uint32_t first_token,
                                                 uint32_t& nan) {
         const uint32_t live = min(kLeafTokens, static_cast<uint32_t>(unit.length) - first_token);
         if (threadIdx.x < (live + kTileTokens - 1) / kTileTokens) {
@@ -240,8 +240,8 @@ class Scalar {
         }
     }
 
-    __device__ __forceinline__ void store(const Unit& unit, int32_t number, int32_t first_member) {
-        float* slot = slot_of(p_, number, S::kHeadDim);
+    __device__ __forceinline__ void store(const WorkUnit& unit, int32_t number, int32_t first_member) {
+        float* slot = partial_state_of(p_, number, S::kHeadDim);
 #pragma unroll
         for (int r = 0; r < S::kRows; ++r) {
             const int32_t member = first_member + r;
@@ -257,8 +257,6 @@ class Scalar {
             }
         }
     }
-
-    static constexpr uint32_t kAll = 0xffffffffu;
 
     const DecodeParams& p_;
     ScalarShared<S>& shared_;

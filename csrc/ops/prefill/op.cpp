@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "ops/prefill/division.h"
 #include "ops/prefill/params.h"
+#include "ops/prefill/schedule.h"
 #include "runtime/launch.h"
 #include "runtime/operator.h"
 #include "runtime/paged_cache_checks.h"
@@ -123,13 +123,14 @@ void prefill(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& ou
     PrefillParams params{};
     params.softmax_scale_log2 =
         static_cast<float>(runtime::require_scale(kOp, "softmax_scale", softmax_scale) * 1.4426950408889634);
-    const Division division = divide({sequences, queries, keys, heads, kv_heads, head_dim, device.multiprocessors});
-    if (division.tiles > kMaxTiles) {
-        runtime::refuse(kOp, "cu_seqlens_q", std::to_string(division.tiles) + " tiles of query rows",
+    const Schedule schedule =
+        make_schedule({sequences, queries, keys, heads, kv_heads, head_dim, device.multiprocessors});
+    if (schedule.tiles > kMaxTiles) {
+        runtime::refuse(kOp, "cu_seqlens_q", std::to_string(schedule.tiles) + " tiles of query rows",
                         std::to_string(kMaxTiles) + " at most", "Pass the longest sequence's max_seqlen_q, or split");
     }
-    params.slots = static_cast<float*>(runtime::require_workspace(workspace_arg, division.workspace_bytes));
-    if (division.tiles == 0) return;  // nothing to do
+    params.partial_states = static_cast<float*>(runtime::require_workspace(workspace_arg, schedule.workspace_bytes));
+    if (schedule.tiles == 0) return;  // nothing to do
 
     params.q = token_tensor(q);
     params.k = token_tensor(k);
@@ -155,16 +156,16 @@ void prefill(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& ou
     params.keys = static_cast<int32_t>(keys);
     params.query_tokens = static_cast<int32_t>(q.size(0));
     params.key_tokens = static_cast<int32_t>(k.size(0));
-    params.row_tiles = static_cast<int32_t>(division.row_tiles);
-    params.tiles = static_cast<int32_t>(division.tiles);
-    params.whole_tiles = static_cast<int32_t>(division.whole_tiles);
-    params.splits = static_cast<int32_t>(division.splits);
+    params.row_tiles = static_cast<int32_t>(schedule.row_tiles);
+    params.tiles = static_cast<int32_t>(schedule.tiles);
+    params.whole_tiles = static_cast<int32_t>(schedule.whole_tiles);
+    params.splits = static_cast<int32_t>(schedule.splits);
     params.causal = causal ? 1 : 0;
 
     const std::string kernel = "prefill_d" + std::to_string(head_dim) + "_a" + std::to_string(alignment);
     runtime::Launch request{};
     request.kernel = kernel.c_str();
-    request.grid = {static_cast<uint32_t>(division.blocks)};
+    request.grid = {static_cast<uint32_t>(schedule.blocks)};
     request.block = {kThreads};
     request.dynamic_shared_bytes = static_cast<uint32_t>(shared_bytes(head_dim));
     request.params = &params;
@@ -179,11 +180,11 @@ void prefill(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& ou
     if (lse_arg.has_value()) request.buffers.push_back(runtime::buffer_of(*lse_arg, true));
     runtime::launch(request);
 
-    if (division.whole_tiles == division.tiles) return;
-    CombineParams combine{params, static_cast<int32_t>(division.blocks)};
+    if (schedule.whole_tiles == schedule.tiles) return;
+    CombineParams combine{params, static_cast<int32_t>(schedule.blocks)};
     const std::string combine_kernel = "prefill_combine_d" + std::to_string(head_dim);
     request.kernel = combine_kernel.c_str();
-    request.grid = {static_cast<uint32_t>(division.tiles - division.whole_tiles)};
+    request.grid = {static_cast<uint32_t>(schedule.tiles - schedule.whole_tiles)};
     request.dynamic_shared_bytes = 0;
     request.params = &combine;
     request.params_bytes = sizeof(combine);
@@ -196,7 +197,7 @@ void prefill(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& ou
 extern "C" __attribute__((visibility("default"))) int64_t
 sm70_kernels_prefill_workspace_bytes(int64_t sequences, int64_t max_seqlen_q, int64_t max_seqlen_k, int64_t query_heads,
                                      int64_t kv_heads, int64_t head_dim, int64_t multiprocessors) {
-    return sm70::prefill::divide(
+    return sm70::prefill::make_schedule(
                {sequences, max_seqlen_q, max_seqlen_k, query_heads, kv_heads, head_dim, multiprocessors})
         .workspace_bytes;
 }

@@ -26,7 +26,7 @@ struct PrefillParams {
     int64_t lse_token_stride, lse_head_stride;
     const int32_t* cu_seqlens_q;  // [sequences + 1]; null: one sequence of `queries` and `keys`
     const int32_t* cu_seqlens_k;
-    float* slots;  // states of row tiles: FP32 numerators [128][D], then maximum and sum of each row
+    float* partial_states;  // states of row tiles: FP32 numerators [128][D], then maximum and sum of each row
     float softmax_scale_log2;
     FastDivisor group;  // query heads of a KV head
     int32_t sequences, kv_heads;
@@ -44,7 +44,7 @@ struct CombineParams {
     int32_t attend_blocks;  // their own slots come before those of the split tiles
 };
 
-SM70_HOST_DEVICE constexpr int64_t slot_floats(int64_t head_dim) {
+SM70_HOST_DEVICE constexpr int64_t partial_state_floats(int64_t head_dim) {
     return kTileRows * (head_dim + 2);
 }
 

@@ -79,12 +79,13 @@ class Rows {
 
     // Numerators of a slot, thread by thread, so that accesses are contiguous and only this thread needs them.
     __device__ __forceinline__ float4* numerators_of(int32_t slot) const {
-        return reinterpret_cast<float4*>(p_.slots + slot * slot_floats(S::kHeadDim)) + threadIdx.x;
+        return reinterpret_cast<float4*>(p_.partial_states + slot * partial_state_floats(S::kHeadDim)) + threadIdx.x;
     }
 
     // Maximum and sum of the rows of a slot.
     __device__ __forceinline__ float2* denominators_of(int32_t slot) const {
-        return reinterpret_cast<float2*>(p_.slots + slot * slot_floats(S::kHeadDim) + kTileRows * S::kHeadDim);
+        return reinterpret_cast<float2*>(p_.partial_states + slot * partial_state_floats(S::kHeadDim) +
+                                         kTileRows * S::kHeadDim);
     }
 
     // Rows are spread over lanes; this one speaks for its own.

@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "ops/verify/division.h"
 #include "ops/verify/params.h"
+#include "ops/verify/schedule.h"
 #include "runtime/launch.h"
 #include "runtime/paged_cache_checks.h"
 
@@ -123,20 +123,20 @@ inline void call(const char* op, const std::string& prefix, const Tensors& t, co
     params.kv.v_scale = runtime::require_scale(op, "v_scale", numbers.v_scale);
     params.softmax_scale_log2 =
         static_cast<float>(runtime::require_scale(op, "softmax_scale", numbers.softmax_scale) * 1.4426950408889634);
-    const Shape shape{requests,
-                      q_rows,
-                      heads,
-                      kv_heads,
-                      head_dim,
-                      t.block_table.size(1) * t.key_cache.size(1),
-                      device.multiprocessors};
-    const Division division = divide(shape);
-    if (requests * q_rows * division.row_groups * kv_heads * division.chunks > std::numeric_limits<int32_t>::max()) {
+    const Problem problem{requests,
+                          q_rows,
+                          heads,
+                          kv_heads,
+                          head_dim,
+                          t.block_table.size(1) * t.key_cache.size(1),
+                          device.multiprocessors};
+    const Schedule schedule = make_schedule(problem);
+    if (requests * q_rows * schedule.row_groups * kv_heads * schedule.chunks > std::numeric_limits<int32_t>::max()) {
         runtime::refuse(op, "q",
                         std::to_string(requests * q_rows) + " rows of " + std::to_string(kv_heads) + " KV heads",
                         "fewer than 2^31 chunks of keys", "Verify in several calls");
     }
-    params.slots = static_cast<float*>(runtime::require_workspace(workspace, division.workspace_bytes));
+    params.partial_states = static_cast<float*>(runtime::require_workspace(workspace, schedule.workspace_bytes));
     if (requests == 0) return;  // nothing to do
 
     params.q = static_cast<const uint16_t*>(t.q.data_ptr());
@@ -154,17 +154,17 @@ inline void call(const char* op, const std::string& prefix, const Tensors& t, co
         params.lse_head_stride = t.lse->stride(2);
     }
     params.seq_lens = static_cast<const int32_t*>(t.seq_lens.data_ptr());
-    params.lengths_request_stride = t.seq_lens.stride(0);
-    params.lengths_row_stride = t.seq_lens.stride(1);
+    params.seq_lens_request_stride = t.seq_lens.stride(0);
+    params.seq_lens_row_stride = t.seq_lens.stride(1);
     params.requests = static_cast<int32_t>(requests);
     params.q_rows = static_cast<int32_t>(q_rows);
-    params.group = static_cast<int32_t>(shape.group());
+    params.group = static_cast<int32_t>(problem.group());
     params.kv_heads = static_cast<int32_t>(kv_heads);
-    params.row_groups = static_cast<int32_t>(division.row_groups);
+    params.row_groups = static_cast<int32_t>(schedule.row_groups);
     params.by_group = make_fast_divisor(static_cast<uint32_t>(params.group));
     params.by_row_groups = make_fast_divisor(static_cast<uint32_t>(params.row_groups));
-    params.max_tokens = static_cast<int32_t>(division.max_tokens);
-    params.chunks = static_cast<int32_t>(division.chunks);
+    params.max_tokens = static_cast<int32_t>(schedule.max_tokens);
+    params.chunks = static_cast<int32_t>(schedule.chunks);
     params.q_aligned = loads_16_bytes(t.q);
     params.kv.k = paged_cache(t.key_cache);
     params.kv.v = paged_cache(t.value_cache);
@@ -178,12 +178,12 @@ inline void call(const char* op, const std::string& prefix, const Tensors& t, co
     params.kv.alignment = static_cast<uint32_t>(alignment);
 
     const std::string kernel =
-        prefix + "_" + format.name + "_d" + std::to_string(head_dim) + "_r" + std::to_string(8 * division.row_tiles);
+        prefix + "_" + format.name + "_d" + std::to_string(head_dim) + "_r" + std::to_string(8 * schedule.row_tiles);
     runtime::Launch request{};
     request.kernel = kernel.c_str();
-    request.grid = {static_cast<uint32_t>(division.blocks)};
+    request.grid = {static_cast<uint32_t>(schedule.blocks)};
     request.block = {static_cast<uint32_t>(head_dim)};
-    request.dynamic_shared_bytes = static_cast<uint32_t>(division.shared_bytes);
+    request.dynamic_shared_bytes = static_cast<uint32_t>(schedule.shared_bytes);
     request.params = &params;
     request.params_bytes = sizeof(params);
     request.device = &device;
@@ -202,7 +202,7 @@ inline void call(const char* op, const std::string& prefix, const Tensors& t, co
     combine.head_dim = static_cast<int32_t>(head_dim);
     combine.operand_scale_inverse = format.name == "e4m3" ? 256.0f : 1.0f;
     combine.most_chunks = one_chunk ? 1 : most_chunks(static_cast<int32_t>(head_dim));
-    combine.slices = static_cast<int32_t>(ceil_div(shape.group() * head_dim, kCombineSlice));
+    combine.slices = static_cast<int32_t>(ceil_div<int64_t>(problem.group() * head_dim, kCombineSlice));
     request.kernel = "verify_combine";
     request.grid = {static_cast<uint32_t>(requests * q_rows * kv_heads * combine.slices)};
     request.block = {kCombineThreads};

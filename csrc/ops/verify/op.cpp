@@ -26,7 +26,8 @@ void verify(const Tensor& q, const Tensor& key_cache, const Tensor& value_cache,
 // Bytes of workspace that verify() wants for these shapes.
 extern "C" __attribute__((visibility("default"))) int64_t sm70_kernels_verify_workspace_bytes(
     int64_t requests, int64_t q_rows, int64_t query_heads, int64_t kv_heads, int64_t head_dim, int64_t max_tokens) {
-    return sm70::verify::divide({requests, q_rows, query_heads, kv_heads, head_dim, max_tokens, 1}).workspace_bytes;
+    return sm70::verify::make_schedule({requests, q_rows, query_heads, kv_heads, head_dim, max_tokens, 1})
+        .workspace_bytes;
 }
 
 // Rows of a block for these shapes: the r of its kernel's name.
@@ -34,7 +35,7 @@ extern "C" __attribute__((visibility("default"))) int64_t sm70_kernels_verify_bl
                                                                                          int64_t query_heads,
                                                                                          int64_t kv_heads,
                                                                                          int64_t head_dim) {
-    return 8 * sm70::verify::divide({1, q_rows, query_heads, kv_heads, head_dim, 1, 1}).row_tiles;
+    return 8 * sm70::verify::make_schedule({1, q_rows, query_heads, kv_heads, head_dim, 1, 1}).row_tiles;
 }
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sm70_kernels, m) {

@@ -1,8 +1,9 @@
 // Kernel parameters of the verify operator: plain data shared by the kernels and the host.
 #pragma once
 
-#include "device/key_split.h"
+#include "device/leaves.h"
 #include "device/paged_kv.h"
+#include "device/partial_state.h"
 
 namespace sm70::verify {
 
@@ -11,12 +12,6 @@ namespace sm70::verify {
 // smaller heads have smaller blocks, so there are more of them. The chunks of a row follow from its own length alone.
 SM70_HOST_DEVICE constexpr int32_t most_chunks(int32_t head_dim) {
     return 80 * 256 / head_dim;
-}
-
-// The state of a chunk in the workspace: FP32 numerators [G][D], then maximum and sum of each of the G heads. 16-byte
-// aligned. Rows, KV heads and chunks have their places whatever the lengths.
-SM70_HOST_DEVICE int64_t slot_floats(int64_t group, int64_t head_dim) {
-    return (group * (head_dim + 2) + 3) / 4 * 4;
 }
 
 // Whether a thread's scores of a leaf fit where its part of K was.
@@ -42,8 +37,8 @@ struct VerifyParams {
     float* lse;  // FP32 [B, q_rows, Hq], or null
     int64_t lse_request_stride, lse_row_stride, lse_head_stride;
     const int32_t* seq_lens;  // [B, q_rows]
-    int64_t lengths_request_stride, lengths_row_stride;
-    float* slots;              // states of chunks: [B, q_rows, Hkv, most_chunks]
+    int64_t seq_lens_request_stride, seq_lens_row_stride;
+    float* partial_states;     // states of chunks: [B, q_rows, Hkv, most_chunks]
     float softmax_scale_log2;  // softmax scale x log2(e)
     int32_t requests, q_rows;
     int32_t group;  // query heads of a KV head

@@ -7,13 +7,13 @@
 // chunks.
 #pragma once
 
-#include "device/key_split.cuh"
+#include "device/leaves.h"
 #include "ops/verify/params.h"
 
 namespace sm70::verify {
 
 __device__ __forceinline__ int32_t row_length(const VerifyParams& p, int32_t request, int32_t row) {
-    const int32_t length = p.seq_lens[request * p.lengths_request_stride + row * p.lengths_row_stride];
+    const int32_t length = p.seq_lens[request * p.seq_lens_request_stride + row * p.seq_lens_row_stride];
     if (length < 0 || length > p.max_tokens) __trap();
     return length;
 }
@@ -128,12 +128,12 @@ class UnitCursor {
         Unit unit;
         find_row_group(p, group, unit);
         const Rows rows = query_rows(p, unit);
-        const int32_t* source = p.seq_lens + unit.request * p.lengths_request_stride;
+        const int32_t* source = p.seq_lens + unit.request * p.seq_lens_request_stride;
         int32_t longest = 0;
         uint32_t shortest = 0xffffffffu;
 #pragma unroll 4
         for (int32_t row = rows.first; row < rows.last; ++row) {
-            const int32_t length = source[row * p.lengths_row_stride];
+            const int32_t length = source[row * p.seq_lens_row_stride];
             if (static_cast<uint32_t>(length) > static_cast<uint32_t>(p.max_tokens)) __trap();
             longest = max(longest, length);
             shortest = min(shortest, static_cast<uint32_t>(length) - 1u);  // 0 is no length

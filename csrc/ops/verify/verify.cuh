@@ -646,7 +646,7 @@ class Verify {
     __device__ __forceinline__ float* slot_of(const Unit& unit, uint32_t row) const {
         const int64_t query_row = static_cast<int64_t>(unit.request) * p_.q_rows + row_at(unit, row).query_row;
         const int64_t slot = (query_row * p_.kv_heads + unit.head) * p_.chunks + unit.chunk;
-        return p_.slots + slot * slot_floats(p_.group, S::kHeadDim);
+        return p_.partial_states + slot * partial_state_floats(p_.group, S::kHeadDim);
     }
 
     static constexpr uint32_t kAll = 0xffffffffu;

@@ -7,18 +7,25 @@
 #pragma once
 
 #include "device/fixed_width.h"
-#include "device/key_split.h"
+#include "device/leaves.h"
+#include "ops/decode/params.h"
 
-namespace sm70 {
+namespace sm70::decode {
 
-__device__ __forceinline__ int32_t row_length(const KeySplit& p, int32_t row) {
+constexpr uint32_t kAll = 0xffffffffu;
+
+// The block-table row of a query row.
+__device__ __forceinline__ int32_t request_of(const DecodeParams& p, int32_t row) {
+    int32_t request = row;
+    if (p.row_requests != nullptr) request = p.row_requests[row * p.row_requests_stride];
+    if (request < 0 || request >= p.kv.requests) __trap();
+    return request;
+}
+
+__device__ __forceinline__ int32_t row_length(const RowSchedule& p, int32_t row) {
     const int32_t length = p.seq_lens[row * p.seq_lens_stride];
     if (length < 0 || length > p.max_tokens) __trap();
     return length;
-}
-
-__device__ __forceinline__ int32_t leaves_of(int32_t length) {
-    return static_cast<int32_t>((static_cast<uint32_t>(length) + (kLeafTokens - 1)) / kLeafTokens);
 }
 
 // Units of a row and one KV head.
@@ -27,7 +34,7 @@ __device__ __forceinline__ int32_t units_of(int32_t length, int32_t level) {
 }
 
 // Units of all rows at every level, to shared memory. All threads of the block call it.
-__device__ __forceinline__ void count_units(const KeySplit& p, int32_t (&totals)[kMaxUnitLevels]) {
+__device__ __forceinline__ void count_units(const RowSchedule& p, int32_t (&totals)[kMaxUnitLevels]) {
     if (threadIdx.x < kMaxUnitLevels) totals[threadIdx.x] = 0;
     __syncthreads();
     for (int32_t row = static_cast<int32_t>(threadIdx.x); row < p.rows; row += static_cast<int32_t>(blockDim.x)) {
@@ -42,7 +49,7 @@ __device__ __forceinline__ void count_units(const KeySplit& p, int32_t (&totals)
 }
 
 // The level of this launch, from those counts.
-__device__ __forceinline__ int32_t chosen_level(const KeySplit& p, const int32_t (&totals)[kMaxUnitLevels]) {
+__device__ __forceinline__ int32_t chosen_level(const RowSchedule& p, const int32_t (&totals)[kMaxUnitLevels]) {
     int32_t level = 0;
     while (level < p.max_level && totals[level] > p.target) ++level;
     return level;
@@ -50,19 +57,19 @@ __device__ __forceinline__ int32_t chosen_level(const KeySplit& p, const int32_t
 
 // Rows of a warp's lanes where there are 32 at most: lane i has row i modulo a power of two, so that sums over lanes
 // come out in all of them after as many exchanges as that power has. A lane without a row has length 0.
-__device__ __forceinline__ int32_t row_of_lane(const KeySplit& p) {
+__device__ __forceinline__ int32_t row_of_lane(const RowSchedule& p) {
     int32_t span = 1;
     while (span < p.rows) span *= 2;
     return static_cast<int32_t>(threadIdx.x) & (span - 1);
 }
 
-__device__ __forceinline__ int32_t sum_over_rows(const KeySplit& p, int32_t value) {
+__device__ __forceinline__ int32_t sum_over_rows(const RowSchedule& p, int32_t value) {
     for (int32_t distance = 1; distance < p.rows; distance *= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
     return value;
 }
 
 // The level of this launch. All threads of the block call it; `totals` is shared memory that nothing else uses yet.
-__device__ __forceinline__ int32_t level_of_launch(const KeySplit& p, int32_t (&totals)[kMaxUnitLevels]) {
+__device__ __forceinline__ int32_t level_of_launch(const RowSchedule& p, int32_t (&totals)[kMaxUnitLevels]) {
     if (p.rows > 32) {
         count_units(p, totals);
         return chosen_level(p, totals);
@@ -78,7 +85,7 @@ __device__ __forceinline__ int32_t level_of_launch(const KeySplit& p, int32_t (&
 }
 
 // Number of the first unit of a row: units of all rows before it. All threads of the block call it.
-__device__ __forceinline__ int32_t units_before(const KeySplit& p, int32_t level, int32_t row, int32_t& sum) {
+__device__ __forceinline__ int32_t units_before(const RowSchedule& p, int32_t level, int32_t row, int32_t& sum) {
     if (p.rows <= 32) {
         const int32_t other = row_of_lane(p);
         return sum_over_rows(p, other < row ? units_of(row_length(p, other), level) * p.kv_heads : 0);
@@ -93,7 +100,7 @@ __device__ __forceinline__ int32_t units_before(const KeySplit& p, int32_t level
     return sum;
 }
 
-struct Unit {
+struct WorkUnit {
     int32_t row, head;
     int32_t length;  // of the row
     int32_t index;   // among the units of the row and head
@@ -101,10 +108,10 @@ struct Unit {
 };
 
 // Walks through the units of all rows in order: rows, heads, units of a row. Every warp walks alike.
-class UnitCursor {
+class WorkUnitCursor {
  public:
-    // Unit number `unit`, which must not be below an earlier one; false if there are no more.
-    __device__ __forceinline__ bool seek(const KeySplit& p, int32_t level, int32_t unit, Unit& found) {
+    // WorkUnit number `unit`, which must not be below an earlier one; false if there are no more.
+    __device__ __forceinline__ bool seek(const RowSchedule& p, int32_t level, int32_t unit, WorkUnit& found) {
         if (p.rows == 1) {
             found.row = 0;
             found.length = row_length(p, 0);
@@ -133,15 +140,13 @@ class UnitCursor {
     }
 
  private:
-    static constexpr uint32_t kAll = 0xffffffffu;
-
     // 32 rows, one to a lane. They are read again for every unit: registers are scarcer than this little time.
     struct Window {
         int32_t length, units;
         int32_t inclusive;  // units of the rows up to the lane's, over all heads
     };
 
-    __device__ __forceinline__ Window load_window(const KeySplit& p, int32_t level) const {
+    __device__ __forceinline__ Window load_window(const RowSchedule& p, int32_t level) const {
         const int32_t lane = static_cast<int32_t>(threadIdx.x & 31);
         Window window{};
         if (first_ + lane < p.rows) window.length = row_length(p, first_ + lane);
@@ -159,4 +164,4 @@ class UnitCursor {
     int32_t before_ = 0;  // units of the rows before it
 };
 
-}  // namespace sm70
+}  // namespace sm70::decode
