@@ -61,6 +61,13 @@ class Library:
         get.restype = ctypes.c_int64
         return int(get(*(ctypes.c_int64(argument) for argument in arguments)))
 
+    def call_text(self, function: str, *arguments: int | str) -> str:
+        """Call an exported C function of 64-bit integers and texts that returns a text."""
+        get = getattr(self._handle, function)
+        get.restype = ctypes.c_char_p
+        text = get(*(a.encode() if isinstance(a, str) else ctypes.c_int64(a) for a in arguments))
+        return cast(bytes, text).decode()
+
     def json(self, function: str) -> Any:
         """The JSON text that an exported C function returns, parsed."""
         get = getattr(self._handle, function)

@@ -12,6 +12,7 @@
 #include "emulator/api.h"
 #include "runtime/embedded.h"
 #include "runtime/environment.h"
+#include "runtime/operator.h"
 
 namespace sm70::runtime {
 
@@ -159,8 +160,6 @@ void launch_emulated(const Launch& request) {
 
 }  // namespace sm70::runtime
 
-#define SM70_EXPORT extern "C" __attribute__((visibility("default")))
-
 // Paths of the emulator's DSO, of nvdisasm, and of a folder for listings ("" for none).
 SM70_EXPORT void sm70_kernels_emulator_places(const char* library, const char* nvdisasm, const char* cache) {
     using sm70::runtime::places;
@@ -181,6 +180,11 @@ SM70_EXPORT int sm70_kernels_emulate(const sm70_kernels_emulation* settings) {
         sm70::runtime::thread_settings = *settings;
     }
     return 0;
+}
+
+// SMs of the device that CPU tensors run on in the calling thread.
+SM70_EXPORT int64_t sm70_kernels_emulated_multiprocessors() {
+    return sm70::runtime::emulated_device().multiprocessors;
 }
 
 // JSON text: the calling thread's emulated launches since the last sm70_kernels_emulate(). Valid until the next call on

@@ -1,8 +1,8 @@
 // CPU tensors on the emulated V100: whether it is switched on, and the launch.
 //
 // Off by default: a silent slow route is a fault. It is on for a thread inside Python's
-// sm70_kernels.lab.emulator.enabled(), and for the process with SM70_KERNELS_EMULATE=1. The emulator is a DSO of its own,
-// opened on first use.
+// sm70_kernels.lab.emulator.enabled(), and for the process with SM70_KERNELS_EMULATE=1. The emulator is a DSO of its
+// own, opened on first use.
 #pragma once
 
 #include <cstdint>

@@ -4,8 +4,7 @@
 
 #include "runtime/embedded.h"
 #include "runtime/launch.h"
-
-#define SM70_EXPORT extern "C" __attribute__((visibility("default")))
+#include "runtime/operator.h"
 
 // JSON text: operator, package version, architecture, compiler versions.
 SM70_EXPORT const char* sm70_kernels_build_facts() {

@@ -1,12 +1,15 @@
 // What an operator's op.cpp says once for its DSO.
 #pragma once
 
+// A C function that Python finds in the DSO.
+#define SM70_EXPORT extern "C" __attribute__((visibility("default")))
+
 // Revision of the operator's numerical contract and workspace layout. It is raised when either changes, together with
 // CAPABILITY_REVISION in the Python module of the same name; Python refuses a DSO with another one. It is kept as text
 // so that Python can read it from the file: loading the DSO would already have registered its operators.
 #define SM70_CAPABILITY_REVISION(revision)                                                                       \
     extern "C" __attribute__((visibility("default"), used)) const char sm70_kernels_capability_revision_text[] = \
         "sm70_kernels capability revision " #revision;                                                           \
-    extern "C" __attribute__((visibility("default"))) int sm70_kernels_capability_revision() {                   \
+    SM70_EXPORT int sm70_kernels_capability_revision() {                                                         \
         return revision;                                                                                         \
     }

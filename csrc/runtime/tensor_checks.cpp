@@ -101,6 +101,16 @@ void require_size(const Argument& argument, int64_t dim, int64_t wanted, const c
            "Pass tensors whose shapes agree");
 }
 
+void require_leading_sizes(const Argument& argument, const Argument& other, const char* picture,
+                           std::initializer_list<const char*> dims) {
+    require_dims(argument, static_cast<int64_t>(dims.size()), picture);
+    int64_t dim = 0;
+    for (const char* what : dims) {
+        require_size(argument, dim, other.tensor.size(dim), what);
+        ++dim;
+    }
+}
+
 void require_unit_last_stride(const Argument& argument) {
     const int64_t last = argument.tensor.dim() - 1;
     if (argument.tensor.size(last) <= 1 || argument.tensor.stride(last) == 1) return;
@@ -141,6 +151,19 @@ void* require_workspace(const Argument& workspace, int64_t bytes) {
                "Pass a tensor of its own, or a slice that starts at a multiple of 16");
     }
     return workspace.tensor.data_ptr();
+}
+
+bool heads_aligned(const torch::stable::Tensor& tensor, int64_t bytes) {
+    const auto element = static_cast<int64_t>(tensor.element_size());
+    if (reinterpret_cast<uintptr_t>(tensor.data_ptr()) % static_cast<uintptr_t>(bytes) != 0) return false;
+    for (int64_t dim = 0; dim + 1 < tensor.dim(); ++dim) {
+        if (tensor.size(dim) > 1 && tensor.stride(dim) * element % bytes != 0) return false;
+    }
+    return true;
+}
+
+int64_t head_alignment(const torch::stable::Tensor& tensor) {
+    return heads_aligned(tensor, 16) ? 16 : heads_aligned(tensor, 8) ? 8 : 1;
 }
 
 Buffer buffer_of(const Argument& argument, bool writable) {

@@ -43,6 +43,10 @@ void require_dims(const Argument& argument, int64_t dims, const char* picture);
 // Size of one dimension; `why` says where the wanted number comes from.
 void require_size(const Argument& argument, int64_t dim, int64_t wanted, const char* why);
 
+// The sizes of another tensor's first dimensions, and no more dimensions. `dims` says what they are: {"rows of q"}.
+void require_leading_sizes(const Argument& argument, const Argument& other, const char* picture,
+                           std::initializer_list<const char*> dims);
+
 // The last dimension is contiguous.
 void require_unit_last_stride(const Argument& argument);
 
@@ -54,6 +58,18 @@ float require_scale(const char* op, const char* name, double scale);
 
 // A uint8 workspace of at least so many bytes, 16-byte aligned; returns its address.
 void* require_workspace(const Argument& workspace, int64_t bytes);
+
+// Whether the addresses of a tensor's base and of everything but its last dimension are multiples of so many bytes.
+bool heads_aligned(const torch::stable::Tensor& tensor, int64_t bytes);
+
+// The largest of 16, 8 and 1 for which they are.
+int64_t head_alignment(const torch::stable::Tensor& tensor);
+
+// The address of a checked tensor.
+template <typename T>
+T* data_of(const Argument& argument) {
+    return static_cast<T*>(argument.tensor.data_ptr());
+}
 
 // The extent of a tensor from its first to its last element.
 Buffer buffer_of(const Argument& argument, bool writable);

@@ -94,11 +94,6 @@ def _apply() -> None:
             )
 
 
-def multiprocessors() -> int:
-    """SMs of the device that CPU tensors run on in this thread."""
-    return int(_contexts.entered[-1][0].multiprocessors) if _contexts.entered else _MULTIPROCESSORS
-
-
 @contextmanager
 def enabled(
     *,

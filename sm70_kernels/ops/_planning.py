@@ -7,7 +7,7 @@ from typing import ParamSpec
 
 import torch
 
-from sm70_kernels.lab import emulator
+from sm70_kernels import _native
 
 P = ParamSpec("P")
 
@@ -22,8 +22,8 @@ def called_while_tracing(function: Callable[P, int]) -> Callable[P, int]:
 
 
 @called_while_tracing
-def multiprocessors(device_type: str, index: int | None) -> int:
+def multiprocessors(library: _native.Library, device_type: str, index: int | None) -> int:
     """SMs of a CUDA device, or of the emulated V100."""
     if device_type == "cpu":
-        return emulator.multiprocessors()
+        return library.call_int64("sm70_kernels_emulated_multiprocessors")
     return int(torch.cuda.get_device_properties(index).multi_processor_count)

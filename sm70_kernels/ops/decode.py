@@ -75,10 +75,8 @@ class DecodePlan:
     @property
     def route(self) -> str:
         """Name of the kernel that runs, as profilers and ``library.launch_counts()`` show it."""
-        if self.variant == "scalar":
-            return f"decode_scalar_{self.kv_format}_d{self.head_dim}"
-        group = self.query_heads // self.kv_heads
-        return f"decode_xqa_{self.kv_format}_d{self.head_dim}_r{8 if group <= 8 else 16}"
+        shape = (self.query_heads, self.kv_heads, self.head_dim, int(self.variant == "xqa"))
+        return library.call_text("sm70_kernels_decode_route", self.kv_format, *shape)
 
     def new_workspace(self) -> Tensor:
         """An uninitialised workspace. It may be shared by runs that do not overlap in time."""
@@ -192,7 +190,7 @@ def plan(
     where = torch.device(device)
     if where.type not in ("cuda", "cpu"):
         raise _refuse("device", str(where), "a CUDA device, or cpu for the emulated V100", "Plan for a V100")
-    sms = multiprocessors(where.type, where.index)
+    sms = multiprocessors(library, where.type, where.index)
     shape = (rows, query_heads, kv_heads, head_dim, max_tokens)
     return DecodePlan(*shape, name, variant, where, sms, _workspace_bytes(*shape, sms, variant))
 

@@ -95,7 +95,7 @@ class PrefillPlan:
     @property
     def route(self) -> str:
         """Name of the kernel that runs where heads of K and V are 16-byte aligned; :meth:`route_for` looks."""
-        return f"prefill_d{self.head_dim}_a16"
+        return library.call_text("sm70_kernels_prefill_route", self.head_dim, 16)
 
     def route_for(self, k: Tensor, v: Tensor) -> str:
         """Name of the kernel that runs for these, as profilers and ``library.launch_counts()`` show it.
@@ -106,7 +106,7 @@ class PrefillPlan:
         for tensor in (k, v):
             strides = [s for s, size in zip(tensor.stride()[:-1], tensor.shape[:-1], strict=True) if size > 1]
             if any(places % 16 for places in (tensor.data_ptr(), *(2 * stride for stride in strides))):
-                return f"prefill_d{self.head_dim}_a8"
+                return library.call_text("sm70_kernels_prefill_route", self.head_dim, 8)
         return self.route
 
     def new_workspace(self) -> Tensor:
@@ -240,7 +240,7 @@ def plan(
     where = torch.device(device)
     if where.type not in ("cuda", "cpu"):
         raise _refuse("device", repr(str(where)), "a CUDA device, or cpu for the emulated V100", "Plan for a V100")
-    sms = multiprocessors(where.type, where.index)
+    sms = multiprocessors(library, where.type, where.index)
     shape = (queries, keys, query_heads, kv_heads, head_dim)
     workspace_bytes = _workspace_bytes(1 if sequences is None else sequences, *shape, sms)
     return PrefillPlan(*shape, sequences, where, sms, workspace_bytes)

@@ -82,8 +82,7 @@ class VerifyPlan:
     def route(self) -> str:
         """Name of the kernel that runs, as profilers and ``library.launch_counts()`` show it."""
         shape = (self.q_rows, self.query_heads, self.kv_heads, self.head_dim)
-        rows = _ask_operator("sm70_kernels_verify_block_rows", *shape)
-        return f"verify_{self.kv_format}_d{self.head_dim}_r{rows}"
+        return library.call_text("sm70_kernels_verify_route", self.kv_format, *shape)
 
     def new_workspace(self) -> Tensor:
         """An uninitialised workspace. It may be shared by runs that do not overlap in time."""

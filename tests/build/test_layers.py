@@ -12,7 +12,8 @@ CSRC = Path(__file__).resolve().parents[2] / "csrc"
 #: Folder pattern -> what its files may include, as regular expressions on the name between quotes or brackets.
 STANDARD = r"[a-z_0-9]+|sys/[a-z]+\.h|[a-z]+\.h"  # <vector>, <sys/mman.h>, <dlfcn.h>
 KERNEL = [r"device/.+", r"cuda_fp16\.h", "cstdint"]
-HOST = [STANDARD, r"torch/(csrc/stable|headeronly)/.+", r"runtime/.+"]
+DATA = r"device/[a-z_0-9]+\.h"  # plain data and integer arithmetic, for kernels and host alike
+HOST = [STANDARD, r"torch/(csrc/stable|headeronly)/.+", r"runtime/.+", DATA]
 #: An operator for tests may be another build of an operator's kernels, called like it.
 VARIED = [r"ops/[^/]+/(params\.h|.+\.cuh)"]
 CALLED = [r"ops/[^/]+/call\.h"]
@@ -24,12 +25,12 @@ ALLOWED = {
     ],
     r"ops/(?P<op>[^/]+)/call\.h": [*HOST, r"ops/{op}/[a-z_]+\.h"],
     r"(ops|test_ops)/(?P<op>[^/]+)/(?!params|call)[a-z_]+\.h": [
-        STANDARD, r"device/[a-z_]+\.h", r"(ops|test_ops)/{op}/params\.h",
+        STANDARD, DATA, r"(ops|test_ops)/{op}/params\.h",
     ],
     r"ops/(?P<op>[^/]+)/op\.cpp": [*HOST, r"ops/{op}/[a-z_]+\.h"],
     r"test_ops/(?P<op>[^/]+)/op\.cpp": [*HOST, *VARIED, *CALLED, r"test_ops/{op}/[a-z_]+\.h"],
     r"runtime/.*": [
-        STANDARD, r"cuda\.h", r"runtime/.+", r"emulator/api\.h",
+        STANDARD, DATA, r"cuda\.h", r"runtime/.+", r"emulator/api\.h",
         r"torch/(csrc/stable|headeronly|csrc/inductor/aoti_torch/c)/.+",
     ],
     r"emulator/.*": [STANDARD, r"emulator/.+", r"(\.\./)*[a-z_0-9/]+\.(h|inl)"],  # the last: its own files

@@ -57,7 +57,7 @@ RUN: list[tuple[str, Change, str]] = [
     ("out on the CPU", on_cpu("out"), r"'out': got a tensor on cpu"),
     ("lse of float16", to("lse", torch.float16), r"'lse': got torch.float16, want torch.float32"),
     ("lse of 2 dimensions", reshape("lse", 6, 4), r"'lse': got shape \[6, 4\], want \[B, q_rows, Hq\]"),
-    ("lse of other heads", reshape("lse", 2, 3, 2), r"'lse': .*\(shape of q\)"),
+    ("lse of other heads", reshape("lse", 2, 3, 2), r"'lse': .*\(query heads of q\)"),
     ("expanded lse", expanded("lse"), r"'lse': got strides .* memory of their own"),
     ("zero k_scale", value(k_scale=0.0), r"'k_scale': got 0"),
     ("infinite v_scale", value(v_scale=math.inf), r"'v_scale': got inf"),

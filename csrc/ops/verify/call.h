@@ -1,5 +1,5 @@
-// A call of verify: tensors become parameters, and two kernels run. Also for operators of tests, which build the
-// kernels in other ways.
+// A call of verify: tensors become parameters, and two kernels run. Operators of tests, which build the kernels in
+// other ways, call it too.
 #pragma once
 
 #include <torch/csrc/stable/tensor.h>
@@ -10,16 +10,15 @@
 
 #include "ops/verify/params.h"
 #include "ops/verify/schedule.h"
-#include "runtime/launch.h"
-#include "runtime/paged_cache_checks.h"
+#include "runtime/attention_checks.h"
+#include "runtime/operator_call.h"
+#include "runtime/paged_cache.h"
 
 namespace sm70::verify {
 
 using runtime::Argument;
-using runtime::ScalarType;
 using torch::stable::Tensor;
 
-constexpr int64_t kMaxGroup = 16;
 constexpr int64_t kMaxQueryRows = 16;
 constexpr int64_t kMaxRows = int64_t{1} << 20;
 
@@ -32,184 +31,135 @@ struct Numbers {
     double softmax_scale, k_scale, v_scale;
 };
 
-inline void require_shapes(const char* op, const Argument& q, const Argument& key, const Argument& out) {
-    runtime::require_dtype(q, {ScalarType::Half});
-    runtime::require_dims(q, 4, "[B, q_rows, Hq, D]");
-    runtime::require_unit_last_stride(q);
-    runtime::require_size(q, 3, key.tensor.size(3), "head dimension of key_cache");
-    const int64_t heads = q.tensor.size(2), kv_heads = key.tensor.size(2), head_dim = q.tensor.size(3);
-    if (heads <= 0 || heads % kv_heads != 0 || heads / kv_heads > kMaxGroup) {
-        runtime::refuse(op, "q", std::to_string(heads) + " query heads on " + std::to_string(kv_heads) + " KV heads",
-                        "1 to " + std::to_string(kMaxGroup) + " query heads for each KV head",
-                        "Pass the q and caches of one model");
-    }
-    if (head_dim != 64 && head_dim != 128 && head_dim != 256) {
-        runtime::refuse(op, "q", "a head dimension of " + std::to_string(head_dim), "64, 128 or 256",
-                        "No kernel is built for others");
-    }
-    if (q.tensor.size(1) < 1 || q.tensor.size(1) > kMaxQueryRows) {
-        runtime::refuse(op, "q", std::to_string(q.tensor.size(1)) + " query rows a request",
-                        "1 to " + std::to_string(kMaxQueryRows), "Verify longer drafts in parts");
-    }
-    if (q.tensor.size(0) * q.tensor.size(1) > kMaxRows) {
-        runtime::refuse(op, "q", std::to_string(q.tensor.size(0) * q.tensor.size(1)) + " rows", "at most 2^20",
-                        "Verify in several calls");
-    }
-    runtime::require_dtype(out, {ScalarType::Half});
-    runtime::require_dims(out, 4, "[B, q_rows, Hq, D]");
-    runtime::require_unit_last_stride(out);
-    runtime::require_writable_layout(out);
-    for (int64_t dim = 0; dim < 4; ++dim) runtime::require_size(out, dim, q.tensor.size(dim), "shape of q");
-}
-
-inline PagedCache paged_cache(const Tensor& cache) {
-    const int64_t element = static_cast<int64_t>(cache.element_size());
-    return {cache.data_ptr(), cache.stride(0) * element, cache.stride(1) * element, cache.stride(2) * element};
-}
-
-// Whether 16 bytes of q can be loaded wherever a head's dimensions 0, 8, 16, .. lie.
-inline bool loads_16_bytes(const Tensor& q) {
-    bool aligned = reinterpret_cast<uintptr_t>(q.data_ptr()) % 16 == 0;
-    for (int64_t dim = 0; dim < 3; ++dim) aligned = aligned && (q.size(dim) == 1 || q.stride(dim) % 8 == 0);
-    return aligned;
-}
-
-// Runs `<prefix>_<format>_d<D>_r<rows>` and `verify_combine`. `one_chunk`: kernels that do not cut rows into chunks.
-inline void call(const char* op, const std::string& prefix, const Tensors& t, const std::string& kv_format,
-                 const Numbers& numbers, bool one_chunk = false) {
-    const Argument q{op, "q", t.q}, key{op, "key_cache", t.key_cache}, value{op, "value_cache", t.value_cache};
-    const Argument table{op, "block_table", t.block_table}, lengths{op, "seq_lens", t.seq_lens};
-    const Argument out{op, "out", t.out}, workspace{op, "workspace", t.workspace};
-    const auto k_scale = runtime::optional_argument(op, "k_scale", t.k_scale);
-    const auto v_scale = runtime::optional_argument(op, "v_scale", t.v_scale);
-    const auto lse = runtime::optional_argument(op, "lse", t.lse);
-
-    const auto& device = runtime::require_one_device(
-        runtime::present({&q, &key, &value, &table, &lengths, &out, &workspace}, {&k_scale, &v_scale, &lse}));
-    const auto format = runtime::require_cache_format(op, kv_format);
+inline runtime::CacheFormat require_fp8_format(const char* op, const std::string& name) {
+    const runtime::CacheFormat format = runtime::require_cache_format(op, name);
     if (format.name == "fp16") {
         runtime::refuse(op, "kv_format", "'fp16'", "'e4m3' or 'e5m2'",
                         "No kernel is built for FP16 caches: decode serves them, a row of a request at a time");
     }
-    runtime::require_caches(key, value, format);
-    require_shapes(op, q, key, out);
-    const int64_t requests = t.q.size(0), q_rows = t.q.size(1), heads = t.q.size(2), head_dim = t.q.size(3);
-    const int64_t kv_heads = t.key_cache.size(2);
+    return format;
+}
 
-    runtime::require_block_table(table);
-    runtime::require_size(table, 0, requests, "requests of q");
-    runtime::require_dtype(lengths, {ScalarType::Int});
-    runtime::require_dims(lengths, 2, "[B, q_rows]");
-    runtime::require_size(lengths, 0, requests, "requests of q");
-    runtime::require_size(lengths, 1, q_rows, "query rows of q");
-    if (lse.has_value()) {
-        runtime::require_dtype(*lse, {ScalarType::Float});
-        runtime::require_dims(*lse, 3, "[B, q_rows, Hq]");
-        runtime::require_writable_layout(*lse);
-        for (int64_t dim = 0; dim < 3; ++dim) runtime::require_size(*lse, dim, t.q.size(dim), "shape of q");
+inline void require_shapes(const Argument& q, const Argument& key, const Argument& out, const Argument* lse) {
+    runtime::require_fp16(q, 4, "[B, q_rows, Hq, D]");
+    runtime::require_size(q, 3, key.tensor.size(3), "head dimension of key_cache");
+    runtime::require_heads(q, q.tensor.size(2), key.tensor.size(2), q.tensor.size(3),
+                           "Pass the q and caches of one model");
+    const int64_t requests = q.tensor.size(0), q_rows = q.tensor.size(1);
+    if (q_rows < 1 || q_rows > kMaxQueryRows) {
+        runtime::refuse(q.op, "q", std::to_string(q_rows) + " query rows a request",
+                        "1 to " + std::to_string(kMaxQueryRows), "Verify longer drafts in parts");
     }
-    int64_t alignment = 16;
-    for (const Argument* cache : {&key, &value}) {
-        const int64_t found = runtime::head_alignment(*cache);
-        if (found < 8) {
-            runtime::refuse(op, cache->name, "heads that are not 8-byte aligned", "a base and strides of whole 8 bytes",
-                            "Align the cache, or run decode's variant 'scalar' row by row, which serves any layout");
-        }
-        alignment = std::min(alignment, found);
+    if (requests * q_rows > kMaxRows) {
+        runtime::refuse(q.op, "q", std::to_string(requests * q_rows) + " rows", "at most 2^20",
+                        "Verify in several calls");
     }
+    runtime::require_output(out, q, "[B, q_rows, Hq, D]");
+    runtime::require_lse(lse, q, "[B, q_rows, Hq]", {"requests of q", "query rows of q", "query heads of q"});
+}
 
-    VerifyParams params{};
-    params.kv.k_scale = runtime::require_scale(op, "k_scale", numbers.k_scale);
-    params.kv.v_scale = runtime::require_scale(op, "v_scale", numbers.v_scale);
-    params.softmax_scale_log2 =
-        static_cast<float>(runtime::require_scale(op, "softmax_scale", numbers.softmax_scale) * 1.4426950408889634);
-    const Problem problem{requests,
-                          q_rows,
-                          heads,
-                          kv_heads,
-                          head_dim,
-                          t.block_table.size(1) * t.key_cache.size(1),
-                          device.multiprocessors};
-    const Schedule schedule = make_schedule(problem);
-    if (requests * q_rows * schedule.row_groups * kv_heads * schedule.chunks > std::numeric_limits<int32_t>::max()) {
-        runtime::refuse(op, "q",
-                        std::to_string(requests * q_rows) + " rows of " + std::to_string(kv_heads) + " KV heads",
+inline void require_chunks(const Argument& q, const Problem& problem, const Schedule& schedule) {
+    const int64_t rows = problem.requests * problem.q_rows;
+    if (rows * schedule.row_groups * problem.kv_heads * schedule.chunks > std::numeric_limits<int32_t>::max()) {
+        runtime::refuse(q.op, "q", std::to_string(rows) + " rows of " + std::to_string(problem.kv_heads) + " KV heads",
                         "fewer than 2^31 chunks of keys", "Verify in several calls");
     }
-    params.partial_states = static_cast<float*>(runtime::require_workspace(workspace, schedule.workspace_bytes));
-    if (requests == 0) return;  // nothing to do
+}
 
-    params.q = static_cast<const uint16_t*>(t.q.data_ptr());
-    params.q_request_stride = t.q.stride(0);
-    params.q_row_stride = t.q.stride(1);
-    params.q_head_stride = t.q.stride(2);
-    params.out = static_cast<uint16_t*>(t.out.data_ptr());
-    params.out_request_stride = t.out.stride(0);
-    params.out_row_stride = t.out.stride(1);
-    params.out_head_stride = t.out.stride(2);
-    if (lse.has_value()) {
-        params.lse = static_cast<float*>(t.lse->data_ptr());
-        params.lse_request_stride = t.lse->stride(0);
-        params.lse_row_stride = t.lse->stride(1);
-        params.lse_head_stride = t.lse->stride(2);
+inline void fill_queries(VerifyParams& params, const Argument& q, const Argument& lengths, const Argument& out,
+                         const Argument* lse) {
+    params.q = runtime::data_of<const uint16_t>(q);
+    params.q_request_stride = q.tensor.stride(0);
+    params.q_row_stride = q.tensor.stride(1);
+    params.q_head_stride = q.tensor.stride(2);
+    params.q_aligned = runtime::heads_aligned(q.tensor, 16);
+    params.seq_lens = runtime::data_of<const int32_t>(lengths);
+    params.seq_lens_request_stride = lengths.tensor.stride(0);
+    params.seq_lens_row_stride = lengths.tensor.stride(1);
+    params.out = runtime::data_of<uint16_t>(out);
+    params.out_request_stride = out.tensor.stride(0);
+    params.out_row_stride = out.tensor.stride(1);
+    params.out_head_stride = out.tensor.stride(2);
+    if (lse != nullptr) {
+        params.lse = runtime::data_of<float>(*lse);
+        params.lse_request_stride = lse->tensor.stride(0);
+        params.lse_row_stride = lse->tensor.stride(1);
+        params.lse_head_stride = lse->tensor.stride(2);
     }
-    params.seq_lens = static_cast<const int32_t*>(t.seq_lens.data_ptr());
-    params.seq_lens_request_stride = t.seq_lens.stride(0);
-    params.seq_lens_row_stride = t.seq_lens.stride(1);
-    params.requests = static_cast<int32_t>(requests);
-    params.q_rows = static_cast<int32_t>(q_rows);
+}
+
+inline void fill_schedule(VerifyParams& params, const Problem& problem, const Schedule& schedule) {
+    params.requests = static_cast<int32_t>(problem.requests);
+    params.q_rows = static_cast<int32_t>(problem.q_rows);
     params.group = static_cast<int32_t>(problem.group());
-    params.kv_heads = static_cast<int32_t>(kv_heads);
+    params.kv_heads = static_cast<int32_t>(problem.kv_heads);
     params.row_groups = static_cast<int32_t>(schedule.row_groups);
     params.by_group = make_fast_divisor(static_cast<uint32_t>(params.group));
     params.by_row_groups = make_fast_divisor(static_cast<uint32_t>(params.row_groups));
     params.max_tokens = static_cast<int32_t>(schedule.max_tokens);
     params.chunks = static_cast<int32_t>(schedule.chunks);
-    params.q_aligned = loads_16_bytes(t.q);
-    params.kv.k = paged_cache(t.key_cache);
-    params.kv.v = paged_cache(t.value_cache);
-    params.kv.block_table = static_cast<const int32_t*>(t.block_table.data_ptr());
-    params.kv.block_table_stride = t.block_table.stride(0);
-    params.kv.k_device_scale = runtime::device_scale(k_scale);
-    params.kv.v_device_scale = runtime::device_scale(v_scale);
-    params.kv.requests = static_cast<int32_t>(requests);
-    params.kv.pages = static_cast<int32_t>(t.key_cache.size(0));
-    params.kv.tiles_per_page = make_fast_divisor(static_cast<uint32_t>(t.key_cache.size(1) / kTileTokens));
-    params.kv.alignment = static_cast<uint32_t>(alignment);
+}
 
-    const std::string kernel =
-        prefix + "_" + format.name + "_d" + std::to_string(head_dim) + "_r" + std::to_string(8 * schedule.row_tiles);
-    runtime::Launch request{};
-    request.kernel = kernel.c_str();
-    request.grid = {static_cast<uint32_t>(schedule.blocks)};
-    request.block = {static_cast<uint32_t>(head_dim)};
-    request.dynamic_shared_bytes = static_cast<uint32_t>(schedule.shared_bytes);
-    request.params = &params;
-    request.params_bytes = sizeof(params);
-    request.device = &device;
-    request.buffers = {runtime::buffer_of(q, false),       runtime::buffer_of(key, false),
-                       runtime::buffer_of(value, false),   runtime::buffer_of(table, false),
-                       runtime::buffer_of(lengths, false), runtime::buffer_of(out, true),
-                       runtime::buffer_of(workspace, true)};
-    for (const auto* argument : {&k_scale, &v_scale}) {
-        if (argument->has_value()) request.buffers.push_back(runtime::buffer_of(argument->value(), false));
-    }
-    if (lse.has_value()) request.buffers.push_back(runtime::buffer_of(*lse, true));
-    runtime::launch(request);
+inline std::string route(const std::string& prefix, const std::string& format, int64_t head_dim,
+                         const Schedule& schedule) {
+    return prefix + "_" + format + "_d" + std::to_string(head_dim) + "_r" + std::to_string(8 * schedule.row_tiles);
+}
 
+inline void launch_combine(const runtime::OperatorCall& call, const VerifyParams& params, const Problem& problem,
+                           const std::string& format, bool one_chunk) {
     CombineParams combine{};
     combine.verify = params;
-    combine.head_dim = static_cast<int32_t>(head_dim);
-    combine.operand_scale_inverse = format.name == "e4m3" ? 256.0f : 1.0f;
-    combine.most_chunks = one_chunk ? 1 : most_chunks(static_cast<int32_t>(head_dim));
-    combine.slices = static_cast<int32_t>(ceil_div<int64_t>(problem.group() * head_dim, kCombineSlice));
-    request.kernel = "verify_combine";
-    request.grid = {static_cast<uint32_t>(requests * q_rows * kv_heads * combine.slices)};
-    request.block = {kCombineThreads};
-    request.dynamic_shared_bytes = 0;
-    request.params = &combine;
-    request.params_bytes = sizeof(combine);
-    runtime::launch(request);
+    combine.head_dim = static_cast<int32_t>(problem.head_dim);
+    combine.operand_scale_inverse = format == "e4m3" ? 256.0f : 1.0f;
+    combine.most_chunks = one_chunk ? 1 : most_chunks(static_cast<int32_t>(problem.head_dim));
+    combine.slices = static_cast<int32_t>(ceil_div<int64_t>(problem.group() * problem.head_dim, kCombineSlice));
+    const int64_t blocks = problem.requests * problem.q_rows * problem.kv_heads * combine.slices;
+    call.launch("verify_combine", {static_cast<uint32_t>(blocks)}, {kCombineThreads}, 0, combine);
+}
+
+// Runs `<prefix>_<format>_d<D>_r<rows>` and `verify_combine`. `one_chunk`: kernels that do not cut rows into chunks.
+inline void call(const char* op, const std::string& prefix, const Tensors& t, const std::string& kv_format,
+                 const Numbers& numbers, bool one_chunk = false) {
+    runtime::OperatorCall call(op);
+    const Argument& q = call.reads("q", t.q);
+    const Argument& key = call.reads("key_cache", t.key_cache);
+    const Argument& value = call.reads("value_cache", t.value_cache);
+    const Argument& table = call.reads("block_table", t.block_table);
+    const Argument& lengths = call.reads("seq_lens", t.seq_lens);
+    const Argument& out = call.writes("out", t.out);
+    const Argument& workspace = call.writes("workspace", t.workspace);
+    const Argument* k_scale = call.may_read("k_scale", t.k_scale);
+    const Argument* v_scale = call.may_read("v_scale", t.v_scale);
+    const Argument* lse = call.may_write("lse", t.lse);
+    const auto& device = call.require_one_device();
+
+    const runtime::CacheFormat format = require_fp8_format(op, kv_format);
+    runtime::require_caches(key, value, format);
+    require_shapes(q, key, out, lse);
+    runtime::require_block_table(table);
+    runtime::require_size(table, 0, t.q.size(0), "requests of q");
+    runtime::require_dtype(lengths, {runtime::ScalarType::Int});
+    runtime::require_leading_sizes(lengths, q, "[B, q_rows]", {"requests of q", "query rows of q"});
+    const int64_t alignment = runtime::require_vector_alignment(
+        {&key, &value}, "Align the cache, or run decode's variant 'scalar' row by row, which serves any layout");
+    const auto scales = runtime::require_cache_scales(op, numbers.k_scale, numbers.v_scale, k_scale, v_scale);
+    const Problem problem{t.q.size(0),           t.q.size(1), t.q.size(2),
+                          t.key_cache.size(2),   t.q.size(3), t.block_table.size(1) * t.key_cache.size(1),
+                          device.multiprocessors};
+    const Schedule schedule = make_schedule(problem);
+    require_chunks(q, problem, schedule);
+
+    VerifyParams params{};
+    params.softmax_scale_log2 = runtime::require_softmax_scale_log2(op, numbers.softmax_scale);
+    params.partial_states = static_cast<float*>(runtime::require_workspace(workspace, schedule.workspace_bytes));
+    params.kv = runtime::paged_kv(key, value, table, scales, alignment);
+    fill_queries(params, q, lengths, out, lse);
+    fill_schedule(params, problem, schedule);
+    if (problem.requests == 0) return;  // nothing to do
+
+    call.launch(route(prefix, format.name, problem.head_dim, schedule), {static_cast<uint32_t>(schedule.blocks)},
+                {static_cast<uint32_t>(problem.head_dim)}, schedule.shared_bytes, params);
+    launch_combine(call, params, problem, format.name, one_chunk);
 }
 
 }  // namespace sm70::verify

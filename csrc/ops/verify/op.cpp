@@ -7,6 +7,7 @@
 
 #include "ops/verify/call.h"
 #include "runtime/operator.h"
+#include "runtime/route.h"
 
 SM70_CAPABILITY_REVISION(1)
 
@@ -24,18 +25,17 @@ void verify(const Tensor& q, const Tensor& key_cache, const Tensor& value_cache,
 }  // namespace sm70::verify
 
 // Bytes of workspace that verify() wants for these shapes.
-extern "C" __attribute__((visibility("default"))) int64_t sm70_kernels_verify_workspace_bytes(
-    int64_t requests, int64_t q_rows, int64_t query_heads, int64_t kv_heads, int64_t head_dim, int64_t max_tokens) {
+SM70_EXPORT int64_t sm70_kernels_verify_workspace_bytes(int64_t requests, int64_t q_rows, int64_t query_heads,
+                                                        int64_t kv_heads, int64_t head_dim, int64_t max_tokens) {
     return sm70::verify::make_schedule({requests, q_rows, query_heads, kv_heads, head_dim, max_tokens, 1})
         .workspace_bytes;
 }
 
-// Rows of a block for these shapes: the r of its kernel's name.
-extern "C" __attribute__((visibility("default"))) int64_t sm70_kernels_verify_block_rows(int64_t q_rows,
-                                                                                         int64_t query_heads,
-                                                                                         int64_t kv_heads,
-                                                                                         int64_t head_dim) {
-    return 8 * sm70::verify::make_schedule({1, q_rows, query_heads, kv_heads, head_dim, 1, 1}).row_tiles;
+// Name of the attention kernel for these shapes.
+SM70_EXPORT const char* sm70_kernels_verify_route(const char* kv_format, int64_t q_rows, int64_t query_heads,
+                                                  int64_t kv_heads, int64_t head_dim) {
+    const auto schedule = sm70::verify::make_schedule({1, q_rows, query_heads, kv_heads, head_dim, 1, 1});
+    return sm70::runtime::route_text(sm70::verify::route("verify", kv_format, head_dim, schedule));
 }
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sm70_kernels, m) {
