@@ -54,7 +54,9 @@ def kernels_command(context: click.Context, /, file: Path, as_json: bool, **comp
 
 @lab_group.command("run", epilog=_EXIT_CODES)
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--kernel", required=True, help="name, C++ signature, or the part of it that no other kernel has")
+@click.option(
+    "--kernel", default="", help="name or C++ signature, or the start of it; not needed if FILE has one kernel"
+)
 @click.option("--grid", required=True, help="blocks: 4, or 4,2,1")
 @click.option("--block", required=True, help="threads of a block: 256, or 32,8")
 @click.option(
@@ -70,16 +72,27 @@ def kernels_command(context: click.Context, /, file: Path, as_json: bool, **comp
 @click.option("--board", default="v100-sxm2", show_default=True, help="row of the machine table, for the estimate")
 @click.option("--accel-sim", type=click.Path(path_type=Path), metavar="FOLDER", help="write an Accel-Sim SASS trace")
 @click.option("--save", multiple=True, metavar="NAME=FILE.npy", help="write an array as the kernel left it")
-@click.option("--data-seed", default=0, show_default=True, help="of random fillings")
-@click.option("--seed", default=0, show_default=True, help="shuffles blocks and warps; 0 keeps their order")
+@click.option("--data-seed", type=click.IntRange(min=0), default=0, show_default=True, help="of random fillings")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="shuffles blocks and warps; 0 keeps their order",
+)
 @click.option("--threads", type=click.IntRange(min=1), help="worker threads  [default: one per processor]")
 @_with(_compiling)
 @click.option("--json", "as_json", is_flag=True, help="print one JSON document")
 @click.pass_context
 def run_command(
-    context: click.Context, /, file: Path, include: tuple[Path, ...], defines: tuple[str, ...], options: tuple[str, ...],
+    context: click.Context,
+    /,
+    file: Path,
+    include: tuple[Path, ...],
+    defines: tuple[str, ...],
+    options: tuple[str, ...],
     **wanted: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Launch a kernel of FILE and report what it did. Checkers are on unless "--checkers none".
 
     FILE is CUDA source (.cu), PTX (.ptx), or an sm_70 cubin. An argument is a scalar TYPE:VALUE, an array

@@ -108,7 +108,7 @@ def _value(spec: str, rng: np.random.Generator) -> Any:
 
 
 def parse(specs: Sequence[str], seed: int) -> list[NamedArgument]:
-    """The arguments, in order. One without a name is called by its position.
+    """The arguments, in order. One without a name is called ``argument`` and its position.
 
     Raises:
         LabError: an argument is none of the forms, or two have one name.
@@ -117,7 +117,7 @@ def parse(specs: Sequence[str], seed: int) -> list[NamedArgument]:
     found: list[NamedArgument] = []
     for position, text in enumerate(specs):
         named = _NAMED.fullmatch(text)
-        name, spec = (named["name"], named["spec"]) if named else (str(position), text)
+        name, spec = (named["name"], named["spec"]) if named else (f"argument {position}", text)
         if any(argument.name == name for argument in found):
             raise LabError(f"--arg: got the name {name!r} twice. Give every argument a name of its own")
         found.append(NamedArgument(name, _value(spec, rng), spec.endswith(":undefined")))

@@ -140,19 +140,20 @@ def run(module: lab.Module, wanted: Wanted) -> bool:
         LabError: an option is not what the kernel takes; nothing ran.
         EmulatorError: an instruction is not implemented, or a fault stopped a launch without checkers.
     """
-    kernel = module.kernel(wanted.kernel)
+    only = module.kernels[0] if len(module.kernels) == 1 else ""
+    kernel = module.kernel(wanted.kernel or only)
     arguments = lab_arguments.parse(wanted.args, wanted.data_seed)
-    outputs = [lab_arguments.position("--output", name, arguments) for name in wanted.outputs]
+    outputs = [arguments[lab_arguments.position("--output", name, arguments)].name for name in wanted.outputs]
     saves = lab_arguments.saves(wanted.save, arguments)
     checkers = _checkers(wanted.checkers)
     report = kernel.launch(
         lab_arguments.extent("--grid", wanted.grid),
         lab_arguments.extent("--block", wanted.block),
-        [argument.value for argument in arguments],
+        {argument.name: argument.value for argument in arguments},
         outputs=outputs or None,
         dynamic_shared_bytes=wanted.shared,
         checkers=checkers,
-        undefined=[at for at, argument in enumerate(arguments) if argument.undefined] if checkers else (),
+        undefined=[argument.name for argument in arguments if argument.undefined] if checkers else (),
         seed=wanted.seed,
         threads=wanted.threads,
     )

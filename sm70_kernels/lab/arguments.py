@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -39,6 +39,8 @@ class Buffer:
     writable: bool
     owner: Any
     """Keeps the memory alive."""
+    position: int | None = None
+    """Of the argument that it is; None for one that is only reachable."""
 
     def view(self) -> np.ndarray[Any, Any]:
         """Its bytes."""
@@ -55,6 +57,35 @@ class Packed:
     def for_emulator(self) -> list[tuple[str, tuple[int, int], bool]]:
         """The buffers as the emulator takes them."""
         return [(buffer.name, (buffer.address, buffer.size), buffer.writable) for buffer in self.buffers]
+
+
+@dataclass(frozen=True)
+class Named:
+    """The arguments of a launch in order, and what reports and refusals call them."""
+
+    names: tuple[str, ...]
+    values: tuple[Argument, ...]
+
+    @classmethod
+    def of(cls, args: Sequence[Argument] | Mapping[str, Argument]) -> Named:
+        """Of a mapping by its keys, of a sequence by position."""
+        if isinstance(args, Mapping):
+            return cls(tuple(args), tuple(args.values()))
+        return cls(tuple(f"argument {place}" for place in range(len(args))), tuple(args))
+
+    def positions(self, option: str, places: Collection[int | str]) -> frozenset[int]:
+        """Positions of the arrays that an option names. Raises LabError."""
+        found = set()
+        for place in places:
+            at = self.names.index(place) if place in self.names else place
+            arrays = {at: name for at, name in enumerate(self.names) if is_array(self.values[at])}
+            if at not in arrays:
+                raise LabError(
+                    f"launch: argument {option!r}: got {place!r}, want arrays of 'args' by name, or by position from 0 "
+                    f"on: {', '.join(arrays.values()) or 'there are none'}. Name one of them"
+                )
+            found.add(int(at))
+        return frozenset(found)
 
 
 def is_array(value: object) -> bool:
@@ -99,18 +130,19 @@ def _by_value(value: Any, what: str) -> bytes:
     )
 
 
-def buffer(value: Array, name: str, *, writable: bool | None = None) -> Buffer:
+def _buffer(value: Array, name: str, *, writable: bool | None = None, position: int | None = None) -> Buffer:
     """An array's bounds. ``writable=None``: as the host may. Raises LabError."""
     address, size, host_writable = _extent(value, f"launch: {name}")
     if writable and not host_writable:
         raise LabError(f"launch: {name}: got a read-only array, want one that can be written. Pass x.copy()")
-    return Buffer(name, address, size, host_writable if writable is None else writable, value)
+    allowed = host_writable if writable is None else writable
+    return Buffer(name, address, size, allowed, value, position)
 
 
 def pack(
     kernel: str,
     parameters: Sequence[Parameter],
-    arguments: Sequence[Argument],
+    arguments: Named,
     *,
     outputs: Collection[int] | None,
     reachable: Sequence[Array],
@@ -118,25 +150,21 @@ def pack(
     """Pack arguments by the kernel's parameters.
 
     Raises:
-        LabError: their number or a size is wrong, an array can't be a buffer, or an output is none.
+        LabError: their number or a size is wrong, or an array can't be a buffer.
     """
-    if len(arguments) != len(parameters):
-        sizes = ", ".join(str(parameter.size) for parameter in parameters) or "none"
+    if len(arguments.values) != len(parameters):
+        sizes = ", ".join(str(parameter.size) for parameter in parameters)
         raise LabError(
-            f"launch: argument 'args': got {len(arguments)} arguments, want {len(parameters)}: {kernel} has parameters "
-            f"of {sizes} bytes. Pass one argument per parameter"
+            f"launch: argument 'args': got {len(arguments.values)} of them, want {len(parameters)}: {kernel} has "
+            f"{f'parameters of {sizes} bytes' if parameters else 'no parameters'}. Pass one per parameter"
         )
-    places = range(len(arguments))
-    for place in outputs or ():
-        if place not in places or not is_array(arguments[place]):
-            raise LabError(f"launch: argument 'outputs': got {place!r}, want positions of arrays in 'args', from 0 on")
     blob = bytearray(max((parameter.offset + parameter.size for parameter in parameters), default=0))
     buffers = []
-    for place, (parameter, value) in enumerate(zip(parameters, arguments, strict=True)):
-        what = f"argument {place}"
+    for place, (parameter, value) in enumerate(zip(parameters, arguments.values, strict=True)):
+        what = arguments.names[place]
         if is_array(value):
             writable = None if outputs is None else place in outputs
-            found = buffer(value, what, writable=writable)  # type: ignore[arg-type]
+            found = _buffer(value, what, writable=writable, position=place)  # type: ignore[arg-type]
             data = found.address.to_bytes(_POINTER_BYTES, "little")
             buffers.append(found)
         elif value is None:
@@ -150,7 +178,7 @@ def pack(
                 "Pass a value of the parameter's type"
             )
         blob[parameter.offset : parameter.offset + parameter.size] = data
-    buffers += [buffer(value, f"reachable {place}") for place, value in enumerate(reachable)]
+    buffers += [_buffer(value, f"reachable {place}") for place, value in enumerate(reachable)]
     return Packed(bytes(blob), tuple(found for found in buffers if found.size))
 
 

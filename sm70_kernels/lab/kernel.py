@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sm70_kernels.lab import launch as launches
 from sm70_kernels.lab import names
-from sm70_kernels.lab.arguments import Argument, Array, Parameter, is_array, pack
+from sm70_kernels.lab.arguments import Argument, Array, Named, Parameter, pack
 from sm70_kernels.lab.checkers import CHECKERS, Finding, check_instruments, read_findings
 from sm70_kernels.lab.cycle_model.model import CLOCKS_MHZ, Estimate
 from sm70_kernels.lab.errors import EmulatorError, LabError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sm70_kernels.lab.module import Module
 
 
-def _check_checkers(checkers: Sequence[str], marks: dict[str, Collection[int]], instruments: object) -> None:
+def _check_checkers(checkers: Sequence[str], marks: Mapping[str, Collection[int | str]], instruments: object) -> None:
     if strangers := [name for name in checkers if name not in CHECKERS]:
         raise LabError(
             f"launch: argument 'checkers': got {strangers[0]!r}, want some of {', '.join(CHECKERS)}. "
@@ -75,9 +75,9 @@ class Kernel:
         self,
         grid: Extent,
         block: Extent,
-        args: Sequence[Argument],
+        args: Named,
         *,
-        outputs: Collection[int] | None,
+        outputs: Collection[int | str] | None,
         reachable: Sequence[Array],
         dynamic_shared_bytes: int,
         blocks: Sequence[int] | None = None,
@@ -89,7 +89,8 @@ class Kernel:
         grid_extent, block_extent = launches.grid_and_block(grid, block)
         launches.check_block(block_extent, int(self.facts["max_threads"]))
         launches.check_shared(self.static_shared_bytes, dynamic_shared_bytes)
-        packed = pack(self.signature, self.parameters, args, outputs=outputs, reachable=reachable)
+        written = None if outputs is None else args.positions("outputs", outputs)
+        packed = pack(self.signature, self.parameters, args, outputs=written, reachable=reachable)
         return PreparedLaunch(
             module=self.module,
             kernel=self.name,
@@ -108,14 +109,14 @@ class Kernel:
         self,
         grid: Extent,
         block: Extent,
-        args: Sequence[Argument] = (),
+        args: Sequence[Argument] | Mapping[str, Argument] = (),
         *,
-        outputs: Collection[int] | None = None,
+        outputs: Collection[int | str] | None = None,
         reachable: Sequence[Array] = (),
         dynamic_shared_bytes: int = 0,
         checkers: Sequence[str] = (),
-        undefined: Collection[int] = (),
-        tainted: Collection[int] = (),
+        undefined: Collection[int | str] = (),
+        tainted: Collection[int | str] = (),
         max_findings: int = 100,
         instruments: Instruments | None = None,
         blocks: Sequence[int] | None = None,
@@ -133,14 +134,15 @@ class Kernel:
         Args:
             grid: blocks, one to three numbers.
             block: threads of a block, one to three numbers.
-            args: one per parameter. Contiguous numpy arrays and torch tensors on the CPU are passed as pointers,
-                numpy scalars, bytes and ctypes structures by value, None as a null pointer.
-            outputs: positions in ``args`` of the arrays that the kernel may write; all unless given.
+            args: one per parameter, in order; a dict gives them names for reports. Contiguous numpy arrays and torch
+                tensors on the CPU are passed as pointers; numpy scalars, bytes and ctypes structures by value; None as
+                a null pointer.
+            outputs: the arrays that the kernel may write, by position or name; all unless given.
             reachable: arrays that the kernel reaches through pointers in a structure or in another array.
             dynamic_shared_bytes: what ``extern __shared__`` gets.
             checkers: some of ``lab.ALL``: uninitialised, taint, shared_race, barrier, global_race, stack.
-            undefined: positions of arrays that nothing has written yet; the kernel must not use what is in them.
-            tainted: positions of arrays whose contents must not reach a result.
+            undefined: arrays that nothing has written yet; the kernel must not use what is in them.
+            tainted: arrays whose contents must not reach a result.
             max_findings: findings after which a launch is stopped.
             instruments: watch this launch, instead of checkers.
             blocks: run only these, by their linear index.
@@ -155,11 +157,12 @@ class Kernel:
             EmulatorError: an instruction is not implemented, and nothing ran; or a fault stopped a launch that had no
                 checkers.
         """
+        named = Named.of(args)
         _check_checkers(checkers, {"undefined": undefined, "tainted": tainted}, instruments)
         prepared = self._prepare(
             grid,
             block,
-            args,
+            named,
             outputs=outputs,
             reachable=reachable,
             dynamic_shared_bytes=dynamic_shared_bytes,
@@ -169,10 +172,9 @@ class Kernel:
             tensor_rounding=tensor_rounding,
             instruction_limit=instruction_limit,
         )
-        marks = [("undefined", place) for place in undefined] + [("tainted", place) for place in tainted]
-        for what, place in marks:
-            if not (0 <= place < len(args) and is_array(args[place])):
-                raise LabError(f"launch: argument {what!r}: got {place!r}, want positions of arrays in 'args'")
+        marks = {
+            what: named.positions(what, places) for what, places in (("undefined", undefined), ("tainted", tainted))
+        }
         inputs = Inputs(prepared) if keep_inputs else None
         done: dict[str, Any] = {}
         findings: tuple[Finding, ...] = ()
@@ -180,8 +182,7 @@ class Kernel:
         with ExitStack() as stack:
             if checkers:
                 instruments = stack.enter_context(check_instruments(checkers, max_findings))
-                for what, place in marks:
-                    _mark(instruments, prepared, place, what)
+                _mark(instruments, prepared, marks)
             try:
                 done = prepared.run(instruments)
             except EmulatorError as error:
@@ -198,9 +199,9 @@ class Kernel:
         self,
         grid: Extent,
         block: Extent,
-        args: Sequence[Argument] = (),
+        args: Sequence[Argument] | Mapping[str, Argument] = (),
         *,
-        outputs: Collection[int] | None = None,
+        outputs: Collection[int | str] | None = None,
         reachable: Sequence[Array] = (),
         dynamic_shared_bytes: int = 0,
         board: str = "v100-sxm2",
@@ -222,7 +223,7 @@ class Kernel:
         prepared = self._prepare(
             grid,
             block,
-            args,
+            Named.of(args),
             outputs=outputs,
             reachable=reachable,
             dynamic_shared_bytes=dynamic_shared_bytes,
@@ -231,7 +232,8 @@ class Kernel:
         return estimate_launch(prepared, board=board, clocks_mhz=clocks_mhz, whole_blocks=whole_blocks, changes=changes)
 
 
-def _mark(instruments: Instruments, prepared: PreparedLaunch, place: int, what: str) -> None:
-    for buffer in prepared.packed.buffers:
-        if buffer.name == f"argument {place}":
-            instruments.mark("check", buffer.address, buffer.size, what)
+def _mark(instruments: Instruments, prepared: PreparedLaunch, marks: Mapping[str, Collection[int]]) -> None:
+    for what, positions in marks.items():
+        for buffer in prepared.packed.buffers:
+            if buffer.position in positions:
+                instruments.mark("check", buffer.address, buffer.size, what)
