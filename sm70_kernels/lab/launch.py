@@ -28,7 +28,7 @@ _MAX_SHARED_BYTES = 96 * 1024
 
 def _extent(name: str, value: Extent, most: tuple[int, int, int]) -> tuple[int, int, int]:
     """A grid or block as three numbers. Raises LabError."""
-    numbers = (value,) if isinstance(value, int | np.integer) else tuple(value)
+    numbers = tuple(value) if isinstance(value, Sequence) else (value,)
     whole = all(isinstance(number, int | np.integer) for number in numbers)
     if not (1 <= len(numbers) <= 3 and whole and all(1 <= n <= limit for n, limit in zip(numbers, most, strict=False))):
         limits = ", ".join(map(str, most))

@@ -31,15 +31,27 @@ class Module:
             portable: run only code that any x86-64 machine runs; results have the same bits.
 
         Raises:
+            LabError: there is no kernel in it.
             EmulatorError: the listing is not the cubin's.
         """
         self.cubin = cubin
         self.listing = listing
         self.ptx = ptx
         self.warnings = warnings
-        self.code: Any = _emulator.Module(cubin, listing, portable)
+        self.code: Any = self._loaded(portable)
         """The emulator's own module: ``instructions(kernel)``, ``analyse(kernel)``, ``unsupported(kernel)`` and so on,
         by mangled names."""
+
+    def _loaded(self, portable: bool) -> Any:
+        try:
+            return _emulator.Module(self.cubin, self.listing, portable)
+        except EmulatorError as error:
+            if "holds no kernel" not in str(error):
+                raise
+            raise LabError(
+                "module: got machine code without a kernel, want at least one. Declare a function __global__, and "
+                "instantiate a template"
+            ) from error
 
     @functools.cached_property
     def kernels(self) -> tuple[str, ...]:

@@ -74,8 +74,6 @@ def choose(name: str, known: Sequence[str]) -> str:
     candidates = found or list(known)
     listed = ", ".join(signatures[mangled] for mangled in candidates[:_LISTED])
     more = f" and {len(candidates) - _LISTED} more" if len(candidates) > _LISTED else ""
-    if not candidates:
-        raise LabError(f"kernel: argument 'name': got {name!r}, but the module has no kernel. Declare one __global__")
     if found:
         raise LabError(
             f"kernel: argument 'name': got {name!r}, want a name that one kernel has; it fits {listed}{more}. "
