@@ -46,6 +46,11 @@ class Wanted:
     threads: int | None
     as_json: bool
 
+    @property
+    def looks_further(self) -> bool:
+        """Whether more than the launch itself is asked for."""
+        return bool(self.wants_statistics or self.hot_spots or self.wants_estimate or self.accel_sim)
+
 
 def open_module(
     file: Path, *, include: Sequence[Path] = (), defines: Sequence[str] = (), options: Sequence[str] = ()
@@ -167,6 +172,8 @@ def run(module: lab.Module, wanted: Wanted) -> bool:
         if checkers:
             _show_findings(report)
         looks.show(wanted)
+        if report.stopped is not None and wanted.looks_further:
+            click.echo("not counted, estimated or exported: the launch was stopped")
     return not report.findings
 
 

@@ -66,6 +66,7 @@ def test_one_document(source: Path) -> None:
 def test_findings_are_exit_code_1(source: Path) -> None:
     result = saxpy(source, "--output", "x", "--save", "y=" + str(source.with_name("y.npy")))
     assert result.exit_code == 1 and "findings: 1\n- saxpy+0x" in result.output and "'y'" in result.output
+    assert "not counted, estimated or exported" in saxpy(source, "--output", "x", "--estimate").output
     result = saxpy(source, "--output", "x", "--checkers", "none")
     assert result.exit_code == 1 and result.output.startswith("Error: saxpy+0x")
 
