@@ -86,6 +86,9 @@ class Kernel:
         tensor_rounding: Rounding = "truncate",
         instruction_limit: int | None = None,
     ) -> PreparedLaunch:
+        launches.check_settings(
+            tensor_rounding=tensor_rounding, seed=seed, threads=threads, instruction_limit=instruction_limit
+        )
         grid_extent, block_extent = launches.grid_and_block(grid, block)
         launches.check_block(block_extent, int(self.facts["max_threads"]))
         launches.check_shared(self.static_shared_bytes, dynamic_shared_bytes)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from sm70_kernels.lab import emulator
 from sm70_kernels.lab.arguments import Packed
 from sm70_kernels.lab.errors import LabError
 from sm70_kernels.lab.instruments import Instruments
@@ -43,6 +44,14 @@ def _extent(name: str, value: Extent, most: tuple[int, int, int]) -> tuple[int, 
 def grid_and_block(grid: Extent, block: Extent) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
     """Both as three numbers. Raises LabError."""
     return _extent("grid", grid, _MAX_GRID), _extent("block", block, _MAX_BLOCK)
+
+
+def check_settings(*, tensor_rounding: str, **numbers: int | None) -> None:
+    """Raise LabError if a setting of the emulator is out of range."""
+    try:
+        emulator.check_settings("launch", tensor_rounding=tensor_rounding, **numbers)
+    except ValueError as error:
+        raise LabError(str(error)) from None
 
 
 def check_block(block: tuple[int, int, int], most_threads: int) -> None:
