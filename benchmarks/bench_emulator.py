@@ -156,18 +156,16 @@ def record(pytestconfig: pytest.Config) -> Callable[[Any, dict[str, Any]], None]
 
 
 @pytest.fixture(scope="session")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def program() -> Any:
     """The kernels, compiled for sm_70 and loaded into the emulator."""
     pytest.importorskip(
         "sm70_kernels._emulator",
         reason="the emulator's module is built for another Python than this one",
         exc_type=ImportError,
     )
-    from tests.emulator import toolchain
+    from sm70_kernels import lab
 
-    folder = tmp_path_factory.mktemp("cubins")
-    cubin = toolchain.to_cubin(toolchain.to_ptx(SOURCE.read_text()), folder, SOURCE.stem)
-    return toolchain.Program.load(cubin, toolchain.listing_of(cubin, folder, SOURCE.stem))
+    return lab.compile(SOURCE)
 
 
 @pytest.fixture(scope="session")
@@ -189,8 +187,10 @@ def test_kernel(kernel: Kernel, workers: str, program: Any, record: Any, benchma
     threads, arguments = WORKERS[workers], kernel.arguments()
 
     def launch() -> int:
-        launched = program.run(kernel.name, BLOCKS, BLOCK, *arguments, outputs=(1,), threads=threads)
-        return int(launched["warp_instructions"])
+        launched = program.kernel(kernel.name).launch(
+            BLOCKS, BLOCK, arguments, outputs=(1,), threads=threads, keep_inputs=False
+        )
+        return int(launched.warp_instructions)
 
     instructions = benchmark.pedantic(launch, rounds=ROUNDS, iterations=1, warmup_rounds=1)
     if benchmark.stats is None:  # --benchmark-disable
@@ -210,16 +210,16 @@ def test_checked_kernel(kernel: Kernel, workers: str, program: Any, record: Any,
     with Checks() as checks:
 
         def launch() -> int:
-            launched = program.run(
-                kernel.name,
+            launched = program.kernel(kernel.name).launch(
                 BLOCKS,
                 BLOCK,
-                *arguments,
+                arguments,
                 outputs=(1,),
                 threads=threads,
-                instruments=checks.instruments.handle,
+                keep_inputs=False,
+                instruments=checks.instruments,
             )
-            return int(launched["warp_instructions"])
+            return int(launched.warp_instructions)
 
         instructions = benchmark.pedantic(launch, rounds=ROUNDS, iterations=1, warmup_rounds=1)
     if benchmark.stats is None:  # --benchmark-disable

@@ -39,7 +39,7 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        forms, tests = coverage.shipped(folder), coverage.tests_by_form(folder)
+        forms, tests = coverage.shipped(), coverage.tests_by_form()
         text = coverage.report(forms, tests, operator_tests(folder) if options.operator_tests else {})
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -291,18 +291,18 @@ def record(ptx_folder: Path, out: Path, raw: Path | None, groups: list[str]) -> 
 def prepare(folder: Path) -> int:
     """Compile the PTX of the kernels of tests/emulator, of the random programs and of the corpus."""
     from sm70_kernels.build.ptx import relocate
+    from sm70_kernels.lab.toolchain import compile_to_ptx, cuda_include
     from tests.corpus import runs
-    from tests.emulator import toolchain
+    from tests.emulator import KERNELS
     from tests.random_programs import cuda
 
     folder.mkdir(parents=True, exist_ok=True)
-    sources = {name: (toolchain.KERNELS / f"{name}.cu").read_text() for name in kernel_cases.SOURCES}
+    sources = {name: (KERNELS / f"{name}.cu").read_text() for name in kernel_cases.SOURCES}
     sources |= {name: cuda.source(programs) for name, programs in random_program_cases.units().items()}
-    texts = {name: toolchain.to_ptx(source).decode() for name, source in sources.items()}
-    texts |= {name: runs.ptx(name).decode() for name in corpus_cases.SOURCES}
+    texts = {name: compile_to_ptx(source)[0] for name, source in sources.items()}
+    texts |= {name: runs.ptx(name) for name in corpus_cases.SOURCES}
     for name, ptx in texts.items():
-        include = toolchain._package("nvidia") / "cuda_runtime" / "include"
-        (folder / f"{name}.ptx").write_text(relocate(ptx, {str(include): "cuda", str(Path.cwd()): ""}))
+        (folder / f"{name}.ptx").write_text(relocate(ptx, {str(cuda_include()): "cuda", str(Path.cwd()): ""}))
     return 0
 
 

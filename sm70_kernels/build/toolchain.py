@@ -55,7 +55,8 @@ class Toolchain:
         }
 
 
-def _package_folder(module: str, distribution: str) -> Path:
+def package_folder(module: str, distribution: str) -> Path:
+    """Folder of an installed Python package. Raises BuildError that names the distribution to install."""
     spec = importlib.util.find_spec(module)
     locations = list(spec.submodule_search_locations or []) if spec else []
     if not locations:
@@ -105,11 +106,11 @@ def _tool_version(tool: Path) -> str:
 
 def find() -> Toolchain:
     """Find everything, or raise BuildError with what is missing and how to get it."""
-    nvidia_nvrtc = _package_folder("nvidia.cuda_nvrtc", "nvidia-cuda-nvrtc-cu12")
-    nvidia_runtime = _package_folder("nvidia.cuda_runtime", "nvidia-cuda-runtime-cu12")
-    triton_bin = _package_folder("triton", "triton") / "backends" / "nvidia" / "bin"
-    torch = _package_folder("torch", "torch")
-    pybind11 = _package_folder("pybind11", "pybind11")
+    nvidia_nvrtc = package_folder("nvidia.cuda_nvrtc", "nvidia-cuda-nvrtc-cu12")
+    nvidia_runtime = package_folder("nvidia.cuda_runtime", "nvidia-cuda-runtime-cu12")
+    triton_bin = package_folder("triton", "triton") / "backends" / "nvidia" / "bin"
+    torch = package_folder("torch", "torch")
+    pybind11 = package_folder("pybind11", "pybind11")
     ninja = shutil.which("ninja", path=str(Path(sys.executable).parent)) or shutil.which("ninja")
     if ninja is None:
         raise BuildError("ninja was not found: run the build through scripts/nox, or 'uv sync --locked --group build'")

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from sm70_kernels import __version__
-from sm70_kernels.cli import watch
+from sm70_kernels.cli import lab, watch
 
 FINE, PROBLEMS = 0, 1
 
@@ -217,3 +217,4 @@ def audit_command(
 main.add_command(watch.statistics_command)
 main.add_command(watch.hotspots_command)
 main.add_command(watch.trace_command)
+main.add_command(lab.lab_group)

@@ -119,12 +119,12 @@ def _memory_note(instructions: Sequence[InstructionStatistics]) -> tuple[str, st
     return _count(sectors), _number(sectors / requests if requests else 0), str(conflicts) if has_wavefronts else ""
 
 
-def _show_lines(name: str, kernel: KernelStatistics, top: int) -> None:
+def _show_lines(name: str, kernel: KernelStatistics, top: int, source_line: Callable[[str], str]) -> None:
     rows = []
     for place, instructions in list(kernel.by_line().items())[:top]:
         warps = sum(i.warps for i in instructions)
         live = max(i.live_registers for i in instructions)
-        text = sources.line(place)
+        text = source_line(place)
         rows.append(
             (_percent(warps, kernel.issued), str(warps), *_memory_note(instructions), str(live), place or "?", text)
         )
@@ -163,11 +163,11 @@ def _show_instructions(name: str, kernel: KernelStatistics, top: int) -> None:
     output.table(f"{name}: the {len(chosen)} instructions that issue most, in order of address", columns, rows)
 
 
-def show_hotspots(report: Report, *, top: int, as_json: bool) -> None:
-    """Print the source lines and the instructions that warps issue most."""
+def show_hotspots(report: Report, *, top: int, as_json: bool, source_line: Callable[[str], str] = sources.line) -> None:
+    """Print the source lines and the instructions that warps issue most; ``source_line`` gives the text of a line."""
     if as_json:
         output.json(report)
         return
     for name, kernel in report.kernels.items():
-        _show_lines(name, kernel, top)
+        _show_lines(name, kernel, top, source_line)
         _show_instructions(name, kernel, top)

@@ -46,6 +46,32 @@ class Finding:
     buffer: str = ""
     buffer_offset: int | None = None
 
+    def __str__(self) -> str:
+        """A sentence with the place: ``kernel+0xoffset: SASS: what [block, warp, lane, source]``."""
+        if self.offset is None:  # what stopped the launch says all of it
+            return self.what
+        thread = [f"block ({','.join(map(str, self.block))})"] if self.block else []
+        thread += [
+            f"{name} {number}" for name, number in (("warp", self.warp), ("lane", self.lane)) if number is not None
+        ]
+        thread += [self.source] if self.source else []
+        again = f", {self.count} times" if self.count > 1 else ""
+        place = f" [{', '.join(thread)}]" if thread else ""
+        return f"{self.kernel}+{self.offset:#x}: {self.sass}: {self.what}{again}{place}"
+
+
+def check_instruments(checkers: Sequence[str], findings: int) -> Instruments:
+    """The instrument ``check`` alone. Raises InstrumentError: no such checker."""
+    return Instruments(check={"checkers": ",".join(checkers), "findings": findings})
+
+
+def read_findings(instruments: Instruments) -> tuple[Finding, ...]:
+    """What was found so far, the one that stopped a launch included."""
+    return tuple(
+        Finding(**{**finding, "block": tuple(finding["block"]) if "block" in finding else None})
+        for finding in instruments.report("check")["findings"]
+    )
+
 
 def _runs(tensor: Tensor) -> Iterator[tuple[int, int]]:
     """Address and size of each contiguous run of a CPU tensor's bytes, whatever its strides."""
@@ -76,7 +102,7 @@ class Checks:
         Raises:
             InstrumentError: no such checker.
         """
-        self.instruments = Instruments(check={"checkers": ",".join(checkers), "findings": findings})
+        self.instruments = check_instruments(checkers, findings)
         # An address that torch gave to another tensor would carry the marks of the first.
         self._kept: list[Tensor] = []
 
@@ -120,10 +146,7 @@ class Checks:
     @property
     def findings(self) -> list[Finding]:
         """What was found so far, the one that stopped a launch included."""
-        return [
-            Finding(**{**finding, "block": tuple(finding["block"]) if "block" in finding else None})
-            for finding in self.report()["findings"]
-        ]
+        return list(read_findings(self.instruments))
 
     def close(self) -> None:
         """Free the shadow. Launches must be over."""

@@ -94,6 +94,31 @@ def _apply() -> None:
             )
 
 
+#: What a setting must lie between, and whether it may be left out as None.
+_LIMITS = {
+    "seed": (0, 2**64 - 1, False),
+    "max_blocks": (1, 2**63, True),
+    "threads": (1, 1024, True),
+    "multiprocessors": (1, 1024, False),
+    "instruction_limit": (1, 2**63, True),
+}
+
+
+def check_settings(where: str, *, tensor_rounding: str, **numbers: int | None) -> None:
+    """Raise ValueError if a setting of a launch is out of range; ``where`` is the function that got it."""
+    if tensor_rounding not in ("truncate", "nearest"):
+        raise ValueError(
+            f"{where}: argument 'tensor_rounding': got {tensor_rounding!r}, want 'truncate' or 'nearest'. Pass either"
+        )
+    for name, value in numbers.items():
+        least, most, optional = _LIMITS[name]
+        if not (value is None and optional) and not (isinstance(value, int) and least <= value <= most):
+            raise ValueError(
+                f"{where}: argument {name!r}: got {value!r}, want a whole number from {least} to {most}. "
+                "Leave it out for the default"
+            )
+
+
 @contextmanager
 def enabled(
     *,
@@ -119,24 +144,15 @@ def enabled(
     Raises:
         ValueError: an argument is out of range; nothing was switched.
     """
-    if tensor_rounding not in ("truncate", "nearest"):
-        raise ValueError(
-            f"enabled: argument 'tensor_rounding': got {tensor_rounding!r}, want 'truncate' or 'nearest'. Pass either"
-        )
-    numbers = {
-        "seed": (seed, 0, 2**64 - 1),
-        "max_blocks": (max_blocks, 1, 2**63),
-        "threads": (threads, 1, 1024),
-        "multiprocessors": (multiprocessors, 1, 1024),
-        "instruction_limit": (instruction_limit, 1, 2**63),
-    }
-    for name, (value, least, most) in numbers.items():
-        optional = name in ("max_blocks", "threads", "instruction_limit")
-        if not (value is None and optional) and not (isinstance(value, int) and least <= value <= most):
-            raise ValueError(
-                f"enabled: argument {name!r}: got {value!r}, want a whole number from {least} to {most}. "
-                "Leave it out for the default"
-            )
+    check_settings(
+        "enabled",
+        tensor_rounding=tensor_rounding,
+        seed=seed,
+        max_blocks=max_blocks,
+        threads=threads,
+        multiprocessors=multiprocessors,
+        instruction_limit=instruction_limit,
+    )
     import sm70_kernels.ops  # noqa: F401 - the settings go to loaded libraries, so all are loaded
 
     settings = _Settings(

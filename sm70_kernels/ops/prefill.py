@@ -134,7 +134,8 @@ class PrefillPlan:
             k, v: FP16 ``[1, KV, Hkv, D]`` or ``[tokens, Hkv, D]``, last stride 1, heads 8-byte aligned at least.
             cu_seqlens_q, cu_seqlens_k: int32 ``[sequences + 1]``, read when the kernel runs: sequence ``i`` has the
                 query tokens ``cu_seqlens_q[i] .. cu_seqlens_q[i + 1] - 1``, and keys likewise. Give both for a
-                ragged batch, else neither. Offsets that fall, leave the tensors or exceed the planned lengths stop the kernel with a trap.
+                ragged batch, else neither. Offsets that fall, leave the tensors or exceed the
+                planned lengths stop the kernel with a trap.
             softmax_scale: multiplies the scores; ``1 / sqrt(D)`` by default.
             causal: the last query sees the last key, the one before it one key less; otherwise all see all. A
                 sequence with more queries than keys is refused, or trapped where only the device knows.

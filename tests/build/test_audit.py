@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from sm70_kernels import lab
 from sm70_kernels.cli import main
 from sm70_kernels.lab.audit import budget as budgets
 from sm70_kernels.lab.audit import facts as facts_module
@@ -17,7 +18,7 @@ from sm70_kernels.lab.audit import machine, operators
 from sm70_kernels.lab.audit.facts import KernelFacts, Launch, kernel_facts
 from sm70_kernels.lab.audit.loops import find_loops
 from sm70_kernels.lab.audit.occupancy import most_registers, occupancy
-from tests.emulator import toolchain
+from tests.emulator import KERNELS
 
 # --- occupancy: values of NVIDIA's occupancy calculator
 
@@ -166,8 +167,7 @@ REGRESSIONS = {
 
 
 def facts_of(source: str, folder: Path, launches: tuple[Launch, ...] = (Launch(block=256),)) -> KernelFacts:
-    cubin = toolchain.to_cubin(toolchain.to_ptx(source), folder, "kernel")
-    module = toolchain.Program.load(cubin, toolchain.listing_of(cubin, folder, "kernel")).module
+    module = lab.compile_source(source).code
     return kernel_facts(module, "kernel", launches)
 
 
@@ -191,10 +191,9 @@ def test_facts_of_a_kernel(plain: KernelFacts) -> None:
 
 
 def test_a_loop_by_hand(tmp_path: Path) -> None:
-    source = (toolchain.KERNELS / "statistics.cu").read_text()
-    cubin = toolchain.to_cubin(toolchain.to_ptx(source), tmp_path, "statistics")
-    program = toolchain.Program.load(cubin, toolchain.listing_of(cubin, tmp_path, "statistics"))
-    code = program.module.analyse("trips")
+    source = (KERNELS / "statistics.cu").read_text()
+    program = lab.compile_source(source)
+    code = program.code.analyse("trips")
     (loop,) = find_loops([i["successors"] for i in code])
     texts = [code[i]["opcode"] for i in sorted(loop.body)]
     assert texts == ["SHFL", "IADD3", "FADD", "ISETP", "BRA"]
@@ -206,9 +205,8 @@ def test_a_loop_by_hand(tmp_path: Path) -> None:
 
 
 def test_tensor_core_steps_are_counted(tmp_path: Path) -> None:
-    source = (toolchain.KERNELS / "tensor.cu").read_text()
-    cubin = toolchain.to_cubin(toolchain.to_ptx(source), tmp_path, "tensor")
-    module = toolchain.Program.load(cubin, toolchain.listing_of(cubin, tmp_path, "tensor")).module
+    source = (KERNELS / "tensor.cu").read_text()
+    module = lab.compile_source(source).code
     found = kernel_facts(module, "gemm", [Launch(block=128)])
     assert found.hmma == found.pipes["tensor"] > 0 and found.hmma % 4 == 0
     most = max(loop.pipes.get("tensor", 0) for loop in found.loops)

@@ -11,14 +11,15 @@ import importlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from sm70_kernels import lab
 from sm70_kernels.build import settings
 from sm70_kernels.lab.instruments import Instruments
+from sm70_kernels.lab.toolchain import disassemble
 from tests.corpus import kernels, runs
 from tests.corpus.forms import form, instructions
-from tests.emulator import toolchain
+from tests.emulator import KERNELS
 from tests.random_programs import generate, harness, one_each
 from tests.recorded import kernel_cases
 
@@ -34,35 +35,34 @@ class Occurrence:
     kernel: str
 
 
-def shipped(folder: Path) -> dict[str, Counter[Occurrence]]:
+def shipped() -> dict[str, Counter[Occurrence]]:
     """Forms of all operators that are built, with how often each kernel has them."""
     found: dict[str, Counter[Occurrence]] = defaultdict(Counter)
     for operator in settings.operators():
         cubin = importlib.import_module(f"sm70_kernels.ops.{operator}").library.cubin()
-        for kernel, texts in instructions(toolchain.listing_of(cubin, folder, operator)).items():
+        for kernel, texts in instructions(disassemble(cubin)).items():
             for text in texts:
                 if not text.startswith("@!PT "):
                     found[form(text)][Occurrence(operator, kernel)] += 1
     return found
 
 
-def executed(run: Callable[[int], object]) -> set[str]:
-    """Forms that some lane executes in the launches of `run`, which takes the handle of instruments."""
+def executed(run: Callable[[Instruments], object]) -> set[str]:
+    """Forms that some lane executes in the launches of `run`, which takes instruments."""
     with Instruments("execution_counts") as instruments:
-        run(instruments.handle)
+        run(instruments)
         counts = instruments.report("execution_counts")
     return {form(text) for kernel in counts.values() for text, _, lanes in kernel if lanes}
 
 
-def conformance_runs(folder: Path) -> Iterator[tuple[str, Callable[[int], object]]]:
+def conformance_runs() -> Iterator[tuple[str, Callable[[Instruments], object]]]:
     """Every launch of the conformance tests, with the test that compares its results."""
-    loader = runs.Loader(folder)
     for name in runs.line_lists():
-        yield f"corpus/test_corpus.py::test_lines[{name}]", _with(runs.run_lines, loader, name)
+        yield f"corpus/test_corpus.py::test_lines[{name}]", _with(runs.run_lines, name)
     for name in kernels.CORPUS.launches:
-        yield f"corpus/test_corpus.py::test_kernels[{name}]", _with(runs.run_kernel, loader, name)
+        yield f"corpus/test_corpus.py::test_kernels[{name}]", _with(runs.run_kernel, name)
     for name in runs.patched_lines():
-        yield f"corpus/test_corpus.py::test_patched[{name}]", _with(runs.run_patched, loader, name)
+        yield f"corpus/test_corpus.py::test_patched[{name}]", _with(runs.run_patched, name)
     programs = {"test_each_operation_alone": one_each.programs()}
     for start in range(0, SEEDS, 12):
         test = f"test_emulator_computes_what_numpy_says[{start}]"
@@ -71,30 +71,28 @@ def conformance_runs(folder: Path) -> Iterator[tuple[str, Callable[[int], object
         compiled = harness.compile_unit(unit)
         for program in unit:
             yield f"random_programs/test_random_programs.py::{test}", _with(harness.emulate, compiled.loaded, program)
-    built: dict[str, toolchain.Program] = {}
+    built: dict[str, lab.Module] = {}
     for name, case in kernel_cases.all_cases().items():
         if case.source not in built:
-            text = (toolchain.KERNELS / f"{case.source}.cu").read_text()
-            cubin = toolchain.to_cubin(toolchain.to_ptx(text), folder, case.source)
-            built[case.source] = toolchain.Program.load(cubin, toolchain.listing_of(cubin, folder, case.source))
+            built[case.source] = lab.compile(KERNELS / f"{case.source}.cu")
         yield (
             f"recorded/test_recorded_kernels.py::test_emulator_agrees_with_the_gpu[{name}]",
             _with(
-                built[case.source].run, case.kernel, case.grid, case.block,
-                *(argument.copy() for argument in case.arguments),
+                built[case.source].kernel(case.kernel).launch, case.grid, case.block,
+                [argument.copy() for argument in case.arguments],
                 outputs=case.written, dynamic_shared_bytes=case.dynamic_shared_bytes,
             ),
         )  # fmt: skip
 
 
-def _with(function: Callable[..., object], *arguments: Any, **options: Any) -> Callable[[int], object]:
+def _with(function: Callable[..., object], *arguments: Any, **options: Any) -> Callable[[Instruments], object]:
     return lambda instruments: function(*arguments, **options, instruments=instruments)
 
 
-def tests_by_form(folder: Path) -> dict[str, set[str]]:
+def tests_by_form() -> dict[str, set[str]]:
     """The conformance tests that execute each form."""
     found: dict[str, set[str]] = defaultdict(set)
-    for test, run in conformance_runs(folder):
+    for test, run in conformance_runs():
         for name in executed(run):
             found[name].add(test)
     return found

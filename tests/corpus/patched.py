@@ -6,15 +6,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
+from sm70_kernels import lab
+from sm70_kernels.lab.toolchain import assemble
 from tests.corpus import lines
 from tests.corpus.forms import form
 from tests.corpus.line_comparisons import USES
 from tests.corpus.lines import A, B, C, F, K, Line, Lines, X
-from tests.emulator import toolchain
 
 
 @dataclass(frozen=True)
@@ -82,16 +82,16 @@ PATCHED = [
 KERNEL = "patched_0"
 
 
-def load(patched: Patched, folder: Path) -> toolchain.Program:
+def load(patched: Patched) -> lab.Module:
     """The changed program."""
-    cubin = toolchain.to_cubin(lines.module([Lines("patched", [patched.line])]).encode(), folder, "patched")
-    program = toolchain.Program.load(cubin, toolchain.listing_of(cubin, folder, "patched"))
-    (found,) = [i for i in program.module.instructions(KERNEL) if re.search(patched.find, i["text"])]
+    cubin = assemble(lines.module([Lines("patched", [patched.line])]))
+    program = lab.load(cubin)
+    (found,) = [i for i in program.code.instructions(KERNEL) if re.search(patched.find, i["text"])]
     old = found["low"].to_bytes(8, "little") + found["high"].to_bytes(8, "little")
     assert cubin.count(old) == 1
     new = (found["low"] ^ patched.low).to_bytes(8, "little") + (found["high"] ^ patched.high).to_bytes(8, "little")
     cubin = cubin.replace(old, new)
-    changed = toolchain.Program.load(cubin, toolchain.listing_of(cubin, folder, "patched"))
-    got = form(changed.module.decode(KERNEL, found["offset"])["text"])
+    changed = lab.load(cubin)
+    got = form(changed.code.decode(KERNEL, found["offset"])["text"])
     assert got == patched.form, f"the changed instruction is {got}"
     return changed

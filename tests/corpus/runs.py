@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from sm70_kernels import lab
+from sm70_kernels.lab.toolchain import compile_to_ptx
 from tests.corpus import kernels, line_branches, line_comparisons, line_floats, line_integers, lines, patched
-from tests.emulator import toolchain
 
 
 @functools.cache
@@ -22,37 +20,29 @@ def line_lists() -> dict[str, lines.Lines]:
 
 
 @functools.cache
-def ptx(name: str) -> bytes:
+def ptx(name: str) -> str:
     """PTX of a list of lines, or of the CUDA kernels."""
     if name == KERNELS:
-        return toolchain.to_ptx(kernels.source())
-    return lines.module([line_lists()[name]]).encode()
+        return compile_to_ptx(kernels.source())[0]
+    return lines.module([line_lists()[name]])
 
 
 #: The name of the file of CUDA kernels among the lists of lines.
 KERNELS = "kernels"
 
 
-@dataclass
-class Loader:
-    """Compiles and loads each file once."""
-
-    folder: Path
-
-    def __post_init__(self) -> None:
-        self.load = functools.cache(self._load)
-
-    def _load(self, name: str) -> toolchain.Program:
-        cubin = toolchain.to_cubin(ptx(name), self.folder, name)
-        return toolchain.Program.load(cubin, toolchain.listing_of(cubin, self.folder, name))
+@functools.cache
+def load(name: str) -> lab.Module:
+    """A list of lines, or the CUDA kernels, assembled and loaded once."""
+    return lab.from_ptx(ptx(name))
 
 
-def run_lines(loader: Loader, name: str, **options: Any) -> list[str]:
+def run_lines(name: str, **options: Any) -> list[str]:
     """What lines of a list give other words than numpy, in words."""
     wrong = []
     for kernel, part in lines.kernels(line_lists()[name]).items():
         arguments = lines.arguments(part)
-        loader.load(name).run(kernel, 1, lines.THREADS, *arguments, outputs=(1,), **options)
+        load(name).kernel(kernel).launch(1, lines.THREADS, arguments, outputs=(1,), **options)
         expected = lines.expected(part)
         for line, got, want in zip(part, arguments[1], expected, strict=True):  # type: ignore[call-overload]
             different = np.flatnonzero(got != want)
@@ -64,13 +54,13 @@ def run_lines(loader: Loader, name: str, **options: Any) -> list[str]:
     return wrong
 
 
-def run_patched(loader: Loader, name: str, **options: Any) -> list[str]:
+def run_patched(name: str, **options: Any) -> list[str]:
     """What a patched line gives other than numpy, in words."""
     found = patched_lines()[name]
     part = [found.line]
     arguments = lines.arguments(part)
-    program = patched.load(found, loader.folder)
-    program.run(patched.KERNEL, 1, lines.THREADS, *arguments, outputs=(1,), **options)
+    program = patched.load(found)
+    program.kernel(patched.KERNEL).launch(1, lines.THREADS, arguments, outputs=(1,), **options)
     different = np.flatnonzero(arguments[1] != lines.expected(part))
     return [f"{different.size} differ, the first of thread {different[0]}"] if different.size else []
 
@@ -80,14 +70,14 @@ def patched_lines() -> dict[str, patched.Patched]:
     return {found.form: found for found in patched.PATCHED}
 
 
-def run_kernel(loader: Loader, name: str, **options: Any) -> list[str]:
+def run_kernel(name: str, **options: Any) -> list[str]:
     """What a kernel's outputs are other than numpy says, in words."""
     launch = kernels.launch(name)
     arguments = launch.arguments()
-    run: Callable[..., Any] = loader.load(KERNELS).run
+    kernel = load(KERNELS).kernel(name)
     try:
-        run(name, launch.blocks, launch.threads, *arguments, outputs=launch.written, **options)
-    except toolchain.EmulatorError as error:
+        kernel.launch(launch.blocks, launch.threads, arguments, outputs=launch.written, **options)
+    except lab.EmulatorError as error:
         return [] if launch.fails and launch.fails in str(error) else [str(error)]
     if launch.fails:
         return [f"it does not stop with {launch.fails}"]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import pytest
 
-from . import toolchain
+from sm70_kernels import lab
+
+from . import KERNELS
 
 
 @pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> toolchain.Compiler:
+def compiled() -> Callable[[str], lab.Module]:
     """Compiles `kernels/<name>.cu` once a session and loads it into the emulator."""
-    return toolchain.Compiler(tmp_path_factory.mktemp("cubins"))
+    return functools.cache(lambda name: lab.compile(KERNELS / f"{name}.cu"))

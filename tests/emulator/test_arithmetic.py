@@ -97,7 +97,7 @@ def test_single_precision(compiled, rng):
     n = 2048
     a, b, c = float_operands(rng, n)
     d = np.zeros((12, n), np.float32)
-    compiled("arithmetic").run("float_basic", grid(n), BLOCK, a, b, c, d, np.int32(n), outputs=(3,))
+    compiled("arithmetic").kernel("float_basic").launch(grid(n), BLOCK, [a, b, c, d, np.int32(n)], outputs=(3,))
     with np.errstate(all="ignore"):
         assert_same_floats(d[0], a + b, "add")
         assert_same_floats(d[1], a * b, "multiply")
@@ -126,7 +126,7 @@ def test_flush_to_zero(compiled, rng):
         x[1024:] = (rng.standard_normal(n - 1024) * 2.0 ** rng.integers(-80, -50, n - 1024)).astype(np.float32)
     a[1500:1800], b[1500:1800] = (rng.integers(0, 2**24, 300, np.uint32).view(np.float32) for _ in range(2))
     d = np.zeros((8, n), np.float32)
-    compiled("arithmetic").run("float_flushed", grid(n), BLOCK, a, b, c, d, np.int32(n), outputs=(3,))
+    compiled("arithmetic").kernel("float_flushed").launch(grid(n), BLOCK, [a, b, c, d, np.int32(n)], outputs=(3,))
 
     def flush(x: np.ndarray) -> np.ndarray:
         return np.where(np.abs(x) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), x), x).astype(np.float32)
@@ -152,7 +152,7 @@ def test_directed_rounding(compiled, rng):
         for _ in range(3)
     )
     d = np.zeros((9, n), np.float32)
-    compiled("arithmetic").run("float_directed", grid(n), BLOCK, a, b, c, d, np.int32(n), outputs=(3,))
+    compiled("arithmetic").kernel("float_directed").launch(grid(n), BLOCK, [a, b, c, d, np.int32(n)], outputs=(3,))
     for i in range(n):
         x, y, z = (Fraction(float(v[i])) for v in (a, b, c))
         for group, exact in enumerate((x + y, x * y, x * y + z)):
@@ -168,7 +168,7 @@ def test_special_functions(compiled, rng):
     a = (rng.standard_normal(n) * 8).astype(np.float32)
     a[:8] = [0, 1, -1, 0.5, 2, -126, 64, 3]
     d = np.zeros((12, n), np.float32)
-    compiled("arithmetic").run("special", grid(n), BLOCK, a, d, np.int32(n), outputs=(1,))
+    compiled("arithmetic").kernel("special").launch(grid(n), BLOCK, [a, d, np.int32(n)], outputs=(1,))
     x = a.astype(np.float64)
     with np.errstate(all="ignore"):
         expected = [np.exp2(x), np.log2(np.abs(x)), 1 / x, 1 / np.sqrt(np.abs(x)), np.sin(x), np.cos(x)]
@@ -203,7 +203,7 @@ def test_integers(compiled, rng):
     b[k * k : k * k + 500] = rng.integers(-20, 20, 500)
     a32, b32, c32 = (x.astype(np.int32) for x in (a, b, c))
     d = np.zeros((23, n), np.int32)
-    compiled("arithmetic").run("integer", grid(n), BLOCK, a32, b32, c32, d, np.int32(n), outputs=(3,))
+    compiled("arithmetic").kernel("integer").launch(grid(n), BLOCK, [a32, b32, c32, d, np.int32(n)], outputs=(3,))
     m = 0xFFFFFFFF
     ua, ub, uc = a & m, b & m, c & m
     ints = lambda f, *xs: np.array([f(*map(int, v)) & m for v in zip(*xs, strict=True)], np.uint32).view(np.int32)  # noqa: E731
@@ -254,7 +254,7 @@ def test_wide_integers(compiled, rng):
     b[400:500] = a[400:500]
     b[500:520] = 0
     d = np.zeros((12, n), np.int64)
-    compiled("arithmetic").run("wide", grid(n), BLOCK, a, b, d, np.int32(n), outputs=(2,))
+    compiled("arithmetic").kernel("wide").launch(grid(n), BLOCK, [a, b, d, np.int32(n)], outputs=(2,))
     m = 2**64 - 1
     for i in range(n):
         p, q = int(a[i]), int(b[i])
@@ -274,7 +274,7 @@ def test_half_pairs(compiled, rng):
     for x in (a, b, c):
         x[n:] = rng.standard_normal(n).astype(np.float16)
     d, flags = np.zeros((7, 2 * n), np.float16), np.zeros(n, np.uint32)
-    compiled("arithmetic").run("half_pairs", grid(n), BLOCK, a, b, c, d, flags, np.int32(n), outputs=(3, 4))
+    compiled("arithmetic").kernel("half_pairs").launch(grid(n), BLOCK, [a, b, c, d, flags, np.int32(n)], outputs=(3, 4))
     swapped = a.reshape(-1, 2)[:, ::-1].reshape(-1)
     low_b = np.repeat(b[::2], 2)
     with np.errstate(all="ignore"):
@@ -293,7 +293,7 @@ def test_double_precision(compiled, rng):
     n = 512
     a, b, c = (rng.standard_normal(n) * 10.0 ** rng.integers(-5, 5, n) for _ in range(3))
     d = np.zeros((8, n))
-    compiled("arithmetic").run("doubles", grid(n), BLOCK, a, b, c, d, np.int32(n), outputs=(3,))
+    compiled("arithmetic").kernel("doubles").launch(grid(n), BLOCK, [a, b, c, d, np.int32(n)], outputs=(3,))
     assert np.array_equal(d[0], a + b)
     assert np.array_equal(d[1], a * b)
     assert np.array_equal(
@@ -322,7 +322,9 @@ def test_float_conversions(compiled, rng):
     a[600:900] = rng.standard_normal(300) * 1e-6
     i32, i64 = np.zeros((5, n), np.int32), np.zeros((2, n), np.int64)
     h, f64 = np.zeros((4, n), np.uint16), np.zeros(n)
-    compiled("conversion").run("floats", grid(n), BLOCK, a, i32, i64, h, f64, np.int32(n), outputs=(1, 2, 3, 4))
+    compiled("conversion").kernel("floats").launch(
+        grid(n), BLOCK, [a, i32, i64, h, f64, np.int32(n)], outputs=(1, 2, 3, 4)
+    )
     with np.errstate(all="ignore"):
         rounded = [np.trunc(a), np.trunc(a), np.rint(a), np.floor(a), np.ceil(a)]
     for i, x in enumerate(rounded):
@@ -353,7 +355,7 @@ def test_integer_conversions(compiled, rng):
     a[:100] >>= 20
     b[:300] >>= 30
     f, d = np.zeros((8, n), np.float32), np.zeros((2, n))
-    compiled("conversion").run("integers", grid(n), BLOCK, a, b, f, d, np.int32(n), outputs=(2, 3))
+    compiled("conversion").kernel("integers").launch(grid(n), BLOCK, [a, b, f, d, np.int32(n)], outputs=(2, 3))
     assert np.array_equal(f[0], a.astype(np.float32))
     assert np.array_equal(f[1], a.view(np.uint32).astype(np.float32))
     assert (np.abs(f[2].astype(np.float64)) <= np.abs(a.astype(np.float64))).all()
@@ -368,7 +370,7 @@ def test_integer_conversions(compiled, rng):
 def test_every_half_widens_exactly(compiled):
     a = np.arange(2**16, dtype=np.uint16).view(np.float16)
     f = np.zeros(2**16, np.float32)
-    compiled("conversion").run("halves", 512, BLOCK, a, f, np.int32(2**16), outputs=(1,))
+    compiled("conversion").kernel("halves").launch(512, BLOCK, [a, f, np.int32(2**16)], outputs=(1,))
     assert_same_floats(f, a.astype(np.float32), "half to float")
 
 
@@ -377,7 +379,7 @@ def test_double_narrowing(compiled, rng):
     a = rng.standard_normal(n) * 10.0 ** rng.integers(-50, 50, n)
     a[:5] = [0.0, -0.0, np.inf, 2**31, -(2.0**63)]
     f, i32, i64 = np.zeros(n, np.float32), np.zeros(n, np.int32), np.zeros(n, np.int64)
-    compiled("conversion").run("narrowing", grid(n), BLOCK, a, f, i32, i64, np.int32(n), outputs=(1, 2, 3))
+    compiled("conversion").kernel("narrowing").launch(grid(n), BLOCK, [a, f, i32, i64, np.int32(n)], outputs=(1, 2, 3))
     with np.errstate(all="ignore"):
         assert_same_floats(f, a.astype(np.float32), "double to float")
     assert np.array_equal(i32, saturate(np.trunc(a), -(2**31), 2**31 - 1).astype(np.int32))
@@ -388,7 +390,7 @@ def test_every_e4m3_byte_by_bit_moves(compiled):
     """The widening without arithmetic: value times 2^-8 for all finite bytes."""
     packed = np.arange(256, dtype=np.uint8)
     halves = np.zeros(256, np.float16)
-    compiled("conversion").run("e4m3", 1, 64, packed, halves, np.int32(64), outputs=(1,))
+    compiled("conversion").kernel("e4m3").launch(1, 64, [packed, halves, np.int32(64)], outputs=(1,))
     for byte in range(256):
         if byte & 0x7F == 0x7F:
             continue  # NaN has no place in this move

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
+from sm70_kernels import lab
+from sm70_kernels.lab import EmulatorError
 from sm70_kernels.lab.checkers import CHECKERS, Checks
 from sm70_kernels.lab.instruments import InstrumentError
-
-from .toolchain import EmulatorError, Program, listing_of, to_cubin, to_ptx
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "checkers.md"
 
@@ -60,14 +60,8 @@ def launch(compiled: Any, kernel: str, pair: Pair, seed: int, **options: Any) ->
     d = output()
     arguments = [*pair.arguments, d]
     with Checks(findings=100, **options) as checks:
-        compiled("faults").run(
-            kernel,
-            pair.grid,
-            pair.block,
-            *arguments,
-            outputs=(len(arguments) - 1,),
-            seed=seed,
-            instruments=checks.instruments.handle,
+        compiled("faults").kernel(kernel).launch(
+            pair.grid, pair.block, arguments, outputs=(len(arguments) - 1,), seed=seed, instruments=checks.instruments
         )
         return checks.findings
 
@@ -101,7 +95,7 @@ def run(
     """A launch that stops at the first finding, with marks made before."""
     with Checks() as checks:
         mark(checks)
-        compiled("faults").run(kernel, 1, 32, *arguments, outputs=outputs, instruments=checks.instruments.handle)
+        compiled("faults").kernel(kernel).launch(1, 32, arguments, outputs=outputs, instruments=checks.instruments)
         assert checks.findings == []
 
 
@@ -132,16 +126,17 @@ def test_bytes_are_told_apart(compiled, kind):
 def test_a_store_cleans_and_the_mark_can_be_taken_back(compiled):
     a, d = torch.arange(32, dtype=torch.int32), np.zeros(32, np.int32)
     with Checks() as checks:
-        handle = checks.instruments.handle
+        watching = checks.instruments
         checks.undefined(a)
         for kernel in ("bytes_good", "bytes_bad"):  # both read all of it
             with pytest.raises(EmulatorError):
-                compiled("faults").run(kernel, 1, 32, a.numpy(), d, outputs=(1,), instruments=handle)
-        compiled("faults").run("barrier_good", 1, 16, a.numpy(), outputs=(0,), instruments=handle)  # writes half of it
+                compiled("faults").kernel(kernel).launch(1, 32, [a.numpy(), d], outputs=(1,), instruments=watching)
+        # It writes half of it.
+        compiled("faults").kernel("barrier_good").launch(1, 16, [a.numpy()], outputs=(0,), instruments=watching)
         with pytest.raises(EmulatorError, match="lane 16"):
-            compiled("faults").run("bytes_bad", 1, 32, a.numpy(), d, outputs=(1,), instruments=handle)
+            compiled("faults").kernel("bytes_bad").launch(1, 32, [a.numpy(), d], outputs=(1,), instruments=watching)
         checks.clean(a)
-        compiled("faults").run("bytes_bad", 1, 32, a.numpy(), d, outputs=(1,), instruments=handle)
+        compiled("faults").kernel("bytes_bad").launch(1, 32, [a.numpy(), d], outputs=(1,), instruments=watching)
 
 
 def test_an_undefined_address(compiled):
@@ -170,34 +165,34 @@ def test_scratch_may_hold_anything(compiled):
     with Checks() as checks:
         checks.undefined(a)
         checks.scratch(scratch)
-        options: dict[str, Any] = {"outputs": (1,), "instruments": checks.instruments.handle}
-        compiled("faults").run("bytes_good", 1, 32, a.numpy(), scratch.numpy(), **options)
+        options: dict[str, Any] = {"outputs": (1,), "instruments": checks.instruments}
+        compiled("faults").kernel("bytes_good").launch(1, 32, [a.numpy(), scratch.numpy()], **options)
         checks.undefined(scratch)
-        compiled("faults").run("copy", 1, 32, a.numpy(), scratch.numpy(), **options)
+        compiled("faults").kernel("copy").launch(1, 32, [a.numpy(), scratch.numpy()], **options)
         with pytest.raises(EmulatorError, match=r"uninitialised: .* are stored"):
-            compiled("faults").run("copy", 1, 32, scratch.numpy(), d.numpy(), **options)
+            compiled("faults").kernel("copy").launch(1, 32, [scratch.numpy(), d.numpy()], **options)
 
 
 def test_findings_are_collected_up_to_a_limit(compiled):
     d = output()
     only = ("global_race", "shared_race")
     with Checks(only, findings=10) as checks:
-        options: dict[str, Any] = {"outputs": (0,), "instruments": checks.instruments.handle}
-        compiled("faults").run("blocks_bad", 4, 32, d, threads=1, **options)
+        options: dict[str, Any] = {"outputs": (0,), "instruments": checks.instruments}
+        compiled("faults").kernel("blocks_bad").launch(4, 32, [d], threads=1, **options)
         (found,) = checks.findings
         assert found.count == 3  # blocks 1 to 3, all at one instruction
         assert (found.space, found.bytes, found.buffer, found.buffer_offset) == ("global", 4, "argument 0", 0)
-        compiled("faults").run("race_bad", 1, 128, d, **options)
+        compiled("faults").kernel("race_bad").launch(1, 128, [d], **options)
         assert {(f.checker, f.kernel) for f in checks.findings} == {
             ("global_race", "blocks_bad"),
             ("shared_race", "race_bad"),
         }
         assert checks.report()["launches"] == 2 and checks.report()["checkers"] == ["shared_race", "global_race"]
     with Checks(only, findings=2) as checks:
-        options = {"outputs": (0,), "instruments": checks.instruments.handle}
-        compiled("faults").run("blocks_bad", 2, 32, d, **options)
+        options = {"outputs": (0,), "instruments": checks.instruments}
+        compiled("faults").kernel("blocks_bad").launch(2, 32, [d], **options)
         with pytest.raises(EmulatorError, match="shared_race"):  # the second stops the launch
-            compiled("faults").run("race_bad", 1, 128, d, **options)
+            compiled("faults").kernel("race_bad").launch(1, 128, [d], **options)
         assert [finding.checker for finding in checks.findings] == list(only)
 
 
@@ -208,7 +203,9 @@ def test_findings_are_collected_up_to_a_limit(compiled):
 def test_what_stops_a_launch_is_in_the_report_too(compiled, kernel, arguments, checker):
     with Checks() as checks:
         with pytest.raises(EmulatorError) as stopped:
-            compiled("memory").run(kernel, 1, 64, *arguments, outputs=(0,), instruments=checks.instruments.handle)
+            compiled("memory").kernel(kernel).launch(
+                1, 64, arguments, outputs=range(len(arguments[:1])), instruments=checks.instruments
+            )
         (finding,) = checks.findings
         assert (finding.checker, finding.kernel, finding.what) == (checker, kernel, str(stopped.value))
 
@@ -253,15 +250,14 @@ def test_the_document_s_example(tmp_path):
     assert again in source
     x, sums = np.arange(256, dtype=np.int32), np.zeros(64, np.int32)
     for name, text in (("bad", source), ("good", source.replace(again, again + "        __syncthreads();\n"))):
-        cubin = to_cubin(to_ptx(text), tmp_path, name)
-        program = Program.load(cubin, listing_of(cubin, tmp_path, name))
+        program = lab.compile_source(text)
         with Checks() as checks:
-            options: dict[str, Any] = {"outputs": (1,), "instruments": checks.instruments.handle}
+            options: dict[str, Any] = {"outputs": (1,), "instruments": checks.instruments}
             if name == "good":
-                program.run("reversed_sums", 1, 64, x, sums, np.int32(4), **options)
+                program.kernel("reversed_sums").launch(1, 64, [x, sums, np.int32(4)], **options)
                 assert np.array_equal(sums, x.reshape(4, 64).sum(0)[::-1])
                 continue
             with pytest.raises(EmulatorError) as report:
-                program.run("reversed_sums", 1, 64, x, sums, np.int32(4), **options)
+                program.kernel("reversed_sums").launch(1, 64, [x, sums, np.int32(4)], **options)
             said = re.sub(r"[^ (]*/kernel\.cu", "kernel.cu", str(report.value))  # NVRTC's name, in a folder of its own
             assert said == " ".join(printed.split())

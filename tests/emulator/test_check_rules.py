@@ -65,7 +65,9 @@ class Runner:
         results = buffers(case.outputs)
         written = tuple(range(len(inputs), len(inputs) + len(results)))
         count = [np.int32(1)] if case.takes_count else []
-        self.program.run(case.kernel, 1, 1, *inputs, *results, *count, outputs=written, threads=1, **options)
+        self.program.kernel(case.kernel).launch(
+            1, 1, [*inputs, *results, *count], outputs=written, threads=1, **options
+        )
         return np.concatenate(results)
 
     def flagged(self, inputs: list[Bytes], marked: list[Bytes], kind: str) -> tuple[Bytes, bool]:
@@ -76,7 +78,7 @@ class Runner:
                 tensor = torch.from_numpy(data)
                 for at in np.flatnonzero(mask):
                     getattr(checks, kind)(tensor[at : at + 1])
-            size = len(self.outputs(inputs, instruments=checks.instruments.handle))
+            size = len(self.outputs(inputs, instruments=checks.instruments))
             findings = checks.findings
         reported = np.zeros(size, np.uint8)
         for finding in findings:
@@ -131,7 +133,7 @@ def test_a_matrix_product_is_tainted_element_by_element(compiled, kernel):
 
         def product(a: Any, b: Any, addend: Any = addend, **options: Any) -> Any:
             c = addend.copy()
-            compiled("tensor").run(kernel, 1, 32, a, b, c, outputs=(2,), **options)
+            compiled("tensor").kernel(kernel).launch(1, 32, [a, b, c], outputs=(2,), **options)
             return c.view(np.uint32).reshape(32, words)
 
         normal = product(*fragments)
@@ -144,7 +146,7 @@ def test_a_matrix_product_is_tainted_element_by_element(compiled, kernel):
         with Checks(("taint",), findings=100) as checks:
             for which, lane, element in marks:
                 checks.tainted(torch.from_numpy(fragments[which])[lane, element])
-            product(*fragments, instruments=checks.instruments.handle)
+            product(*fragments, instruments=checks.instruments)
             # One finding for each word of a lane's result, as each has a store of its own; it counts lanes.
             assert {finding.bytes for finding in checks.findings} <= {4}
             counts = {finding.buffer_offset // 4 % words: finding.count for finding in checks.findings}

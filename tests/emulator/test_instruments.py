@@ -15,11 +15,11 @@ def test_a_module_s_launch_is_counted(compiled):
     a, d = np.zeros(32, np.int32), np.zeros((11, 32), np.int32)
     with Instruments("execution_counts") as instruments:
         total = sum(
-            program.run("shuffles", 1, 32, a, d, outputs=(1,), instruments=instruments.handle)["warp_instructions"]
+            program.kernel("shuffles").launch(1, 32, [a, d], outputs=(1,), instruments=instruments).warp_instructions
             for _ in range(3)
         )
         counts = instruments.report("execution_counts")["shuffles"]
-    assert [text for text, _, _ in counts] == [i["text"] for i in program.module.instructions("shuffles")]
+    assert [text for text, _, _ in counts] == [i["text"] for i in program.code.instructions("shuffles")]
     assert sum(warps for _, warps, _ in counts) == total > 0
     assert max(lanes for _, _, lanes in counts) == 3 * 32
 

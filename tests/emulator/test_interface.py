@@ -8,7 +8,8 @@ import hashlib
 import numpy as np
 import pytest
 
-from .toolchain import _emulator, tool
+from sm70_kernels import _emulator
+from sm70_kernels.lab.toolchain import tool
 
 
 class Buffer(ctypes.Structure):
@@ -212,7 +213,7 @@ def test_portable_code_gives_the_same_bits(compiled):
 
 
 def test_control_codes(compiled):
-    instructions = compiled("tensor").module.instructions("single_row_col")
+    instructions = compiled("tensor").code.instructions("single_row_col")
     hmma = [i for i in instructions if i["opcode"] == "HMMA"]
     assert [i["modifiers"][-1] for i in hmma] == ["STEP0", "STEP1", "STEP2", "STEP3"]
     loads = [i for i in instructions if i["opcode"] == "LDG"]
@@ -225,7 +226,7 @@ def test_control_codes(compiled):
 
 
 def test_kernel_description(compiled):
-    kernel = compiled("memory").module.kernels()["transpose"]
+    kernel = compiled("memory").code.kernels()["transpose"]
     assert kernel["static_shared_bytes"] == 32 * 33 * 4
     assert [(p["offset"], p["size"]) for p in kernel["parameters"]] == [(0, 8), (8, 8), (16, 4)]
-    assert compiled("memory").module.kernels()["local_array"]["local_bytes"] == 160
+    assert compiled("memory").code.kernels()["local_array"]["local_bytes"] == 160

@@ -8,8 +8,7 @@ import subprocess
 import pytest
 
 from sm70_kernels import _emulator
-
-from . import toolchain
+from sm70_kernels.lab.toolchain import assemble, compile_to_ptx, disassemble, tool
 
 #: `"write.cuh", line 61 inlined at "write.cuh", line 230`, or without the second half.
 MARK = re.compile(r'//## File "([^"]+)", line (\d+)')
@@ -22,7 +21,7 @@ def printed_lines(cubin: bytes, folder) -> dict[str, list[tuple[bool, list[tuple
     """
     path = folder / "image.cubin"
     path.write_bytes(cubin)
-    text = subprocess.run([toolchain.tool("nvdisasm"), "-c", "-gi", path], check=True, capture_output=True, text=True)
+    text = subprocess.run([tool("nvdisasm"), "-c", "-gi", path], check=True, capture_output=True, text=True)
     kernels: dict[str, list[tuple[bool, list[tuple[str, int]]]]] = {}
     chain: list[tuple[str, int]] = []
     in_marks = False
@@ -47,7 +46,7 @@ def decoded_lines(module) -> dict[str, list[list[tuple[str, int]]]]:
 def test_an_operator_s_lines_are_those_that_nvdisasm_prints(tmp_path):
     kv_cache = pytest.importorskip("sm70_kernels.ops.kv_cache")
     cubin = kv_cache.library.cubin()
-    module = _emulator.Module(cubin, toolchain.listing_of(cubin, tmp_path, "kv_cache"))
+    module = _emulator.Module(cubin, disassemble(cubin))
     lines, printed = decoded_lines(module), printed_lines(cubin, tmp_path)
     assert lines.keys() == printed.keys()
     for kernel, chains in lines.items():
@@ -73,8 +72,8 @@ extern "C" __global__ void lines(float* x) {
 
 
 def test_lines_of_a_kernel(tmp_path):
-    cubin = toolchain.to_cubin(toolchain.to_ptx(SOURCE), tmp_path, "lines")
-    module = _emulator.Module(cubin, toolchain.listing_of(cubin, tmp_path, "lines"))
+    cubin = assemble(compile_to_ptx(SOURCE)[0])
+    module = _emulator.Module(cubin, disassemble(cubin))
     by_opcode = {i["opcode"]: [line for _, line in i["source"]] for i in module.instructions("lines")}
     assert by_opcode["LDG"] == [6]
     assert by_opcode["FADD"] == [3, 7]  # its own line, and where it was inlined
@@ -83,17 +82,17 @@ def test_lines_of_a_kernel(tmp_path):
 
 def test_a_cubin_without_lines_has_none(tmp_path):
     ptx, cubin_file = tmp_path / "bare.ptx", tmp_path / "bare.cubin"
-    ptx.write_bytes(re.sub(rb"\t\.(loc|file)[^\n]*", b"", toolchain.to_ptx(SOURCE)))
-    subprocess.run([toolchain.tool("ptxas"), "-arch=sm_70", "-o", cubin_file, ptx], check=True)
+    ptx.write_text(re.sub(r"\t\.(loc|file)[^\n]*", "", compile_to_ptx(SOURCE)[0]))
+    subprocess.run([tool("ptxas"), "-arch=sm_70", "-o", cubin_file, ptx], check=True)
     cubin = cubin_file.read_bytes()
-    module = _emulator.Module(cubin, toolchain.listing_of(cubin, tmp_path, "bare"))
+    module = _emulator.Module(cubin, disassemble(cubin))
     assert [i["source"] for i in module.instructions("lines")] == [[]] * len(module.instructions("lines"))
 
 
 @pytest.mark.parametrize("fill", [0x00, 0xFF, 0x90])
 def test_a_damaged_table_is_no_obstacle(tmp_path, fill):
-    cubin = toolchain.to_cubin(toolchain.to_ptx(SOURCE), tmp_path, "lines")
-    listing = toolchain.listing_of(cubin, tmp_path, "lines")
+    cubin = assemble(compile_to_ptx(SOURCE)[0])
+    listing = disassemble(cubin)
     whole = decoded_lines(_emulator.Module(cubin, listing))
     at = cubin.index(b"kernel.cu\0")  # the table's file names; the line program follows
     for length in (4, 16, 64, 256):

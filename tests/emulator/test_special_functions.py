@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from sm70_kernels import lab
 from tests.random_programs.exact import multiply
-
-from . import toolchain
 
 SOURCE = """
 #define FUNCTION(NAME, INSTRUCTION)                                                  \\
@@ -29,10 +28,8 @@ FUNCTION(cos_, "cos.approx.ftz.f32")
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> toolchain.Program:
-    folder = tmp_path_factory.mktemp("special")
-    cubin = toolchain.to_cubin(toolchain.to_ptx(SOURCE), folder, "special")
-    return toolchain.Program.load(cubin, toolchain.listing_of(cubin, folder, "special"))
+def program() -> lab.Module:
+    return lab.compile_source(SOURCE)
 
 
 def between(low: float, high: float, step: int = 1) -> np.ndarray:
@@ -80,11 +77,11 @@ def of_turns(x: np.ndarray, quarter: int) -> np.ndarray:
     return np.where(quadrant % 2, np.cos(rest), np.sin(rest)) * np.where(quadrant < 2, 1, -1)
 
 
-def errors(program: toolchain.Program, what: Range) -> np.ndarray:
+def errors(program: lab.Module, what: Range) -> np.ndarray:
     """Of each result, in units of its last place."""
     x = what.arguments()
     y = np.zeros_like(x)
-    program.run(what.kernel, len(x) // 256, 256, x, y, outputs=(1,))
+    program.kernel(what.kernel).launch(len(x) // 256, 256, [x, y], outputs=(1,))
     exact = what.exact(x.astype(np.float64))
     unit = np.spacing(np.abs(exact).astype(np.float32)).astype(np.float64)
     # Where rounding goes up to a power of two, the unit is that below it.
@@ -94,7 +91,7 @@ def errors(program: toolchain.Program, what: Range) -> np.ndarray:
 @pytest.mark.parametrize("name", RANGES)
 def test_correctly_rounded(program, name):
     what = RANGES[name]
-    texts = [i["text"] for i in program.module.instructions(what.kernel)]
+    texts = [i["text"] for i in program.code.instructions(what.kernel)]
     assert any(text.startswith(what.opcode) for text in texts), texts
     found = errors(program, what)
     print(f"{what.opcode} {name}: {found.max():.6f} ulp over {found.size} arguments")
@@ -116,7 +113,7 @@ def test_special_arguments(program):
         x, y = np.ones(256, np.float32), np.zeros(256, np.float32)
         x[: len(arguments)] = arguments
         x[len(arguments)] = nan
-        program.run(kernel, 1, 256, x, y, outputs=(1,))
+        program.kernel(kernel).launch(1, 256, [x, y], outputs=(1,))
         want = np.array([*results, nan], np.float32)
         got = y[: len(want)]
         same = (got == want) & (np.signbit(got) == np.signbit(want)) | (np.isnan(got) & np.isnan(want))

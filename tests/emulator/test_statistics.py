@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sm70_kernels import lab
 from sm70_kernels.lab import inspect
 from sm70_kernels.lab.inspect import InstructionStatistics, KernelStatistics
 from sm70_kernels.lab.inspect.watching import read_report
 from sm70_kernels.lab.instruments import InstrumentError, Instruments
-
-from . import toolchain
+from sm70_kernels.lab.toolchain import tool
 
 LANES = np.arange(32)
 
@@ -23,7 +23,7 @@ LANES = np.arange(32)
 def watch(program, kernel: str, *arguments: Any, grid=1, block=32, **options: Any) -> KernelStatistics:
     """Statistics of one launch."""
     with Instruments("statistics") as instruments:
-        program.run(kernel, grid, block, *arguments, instruments=instruments.handle, **options)
+        program.kernel(kernel).launch(grid, block, arguments, instruments=instruments, **options)
         return read_report(instruments.report("statistics"))[kernel]
 
 
@@ -241,10 +241,10 @@ def test_counts_by_opcode_and_pipe(compiled):
     program = compiled("statistics")
     with Instruments("statistics") as instruments:
         for _ in range(3):
-            done = program.run("saxpy", 2, 32, np.float32(2), x, y, outputs=(2,), instruments=instruments.handle)
+            done = program.kernel("saxpy").launch(2, 32, [np.float32(2), x, y], outputs=(2,), instruments=instruments)
         found = read_report(instruments.report("statistics"))["saxpy"]
     assert (found.launches, found.blocks, found.warps, found.shapes) == (3, 6, 6, [(32, 0, 3)])
-    assert found.issued == 3 * done["warp_instructions"] == 6 * 11
+    assert found.issued == 3 * done.warp_instructions == 6 * 11
     by_opcode = {opcode: tally.warps // 6 for opcode, tally in found.by_opcode().items()}
     # MOV R1; SHFL; S2R; MOV; IMAD.WIDE twice; LDG twice; FFMA; STG; EXIT
     assert by_opcode == {"IMAD": 2, "MOV": 2, "LDG": 2, "SHFL": 1, "S2R": 1, "FFMA": 1, "STG": 1, "EXIT": 1}
@@ -258,7 +258,7 @@ def test_counts_by_opcode_and_pipe(compiled):
     assert found.instructions[1].threads == 0  # @!PT
     lines = found.by_line()
     assert sum(i.warps for group in lines.values() for i in group) == found.issued
-    assert all(place.endswith("kernel.cu:" + place.rsplit(":", 1)[1]) for place in lines)
+    assert all(place.endswith("statistics.cu:" + place.rsplit(":", 1)[1]) for place in lines)
     loads = found.memory()["global", "load", 4]
     assert (loads.requests, loads.bytes, loads.sectors_per_request, loads.coalescing) == (12, 12 * 128, 4.0, 1.0)
 
@@ -290,14 +290,13 @@ def test_counts_do_not_depend_on_threads_or_schedule(compiled):
 
 def test_two_cubins_with_one_name_are_refused(compiled, tmp_path):
     other = 'extern "C" __global__ void saxpy(float* y) { y[threadIdx.x] = 1; }'
-    cubin = toolchain.to_cubin(toolchain.to_ptx(other), tmp_path, "other")
     y = np.ones(32, np.float32)
     with Instruments("statistics") as instruments:
         arguments = np.float32(2), y, y.copy()
-        compiled("statistics").run("saxpy", 1, 32, *arguments, outputs=(2,), instruments=instruments.handle)
-        program = toolchain.Program.load(cubin, toolchain.listing_of(cubin, tmp_path, "other"))
-        with pytest.raises(toolchain.EmulatorError, match="two cubins have a kernel saxpy"):
-            program.run("saxpy", 1, 32, y, outputs=(0,), instruments=instruments.handle)
+        compiled("statistics").kernel("saxpy").launch(1, 32, arguments, outputs=(2,), instruments=instruments)
+        program = lab.compile_source(other)
+        with pytest.raises(lab.EmulatorError, match="two cubins have a kernel saxpy"):
+            program.kernel("saxpy").launch(1, 32, [y], outputs=(0,), instruments=instruments)
     with pytest.raises(InstrumentError, match="takes no options"):
         Instruments(statistics={"depth": 1})
 
@@ -319,7 +318,7 @@ def test_live_registers_by_hand(compiled):
         ("STG.E.SYS [R4], R7", 3),
         ("EXIT", 0),
     ]
-    code = compiled("statistics").module.analyse("saxpy")
+    code = compiled("statistics").code.analyse("saxpy")
     assert [(i["text"], i["live_registers"]) for i in code[: len(expected)]] == expected
     assert code[4]["written"] == [(2, 2)] and code[4]["read"] == [(4, 1), (5, 1)]
     assert code[9]["written"] == [] and code[9]["read"] == [(4, 2), (7, 1)]
@@ -330,7 +329,7 @@ def printed_live_registers(cubin: bytes, folder) -> dict[str, list[int]]:
     """Kernel -> the count that nvdisasm prints beside each instruction."""
     path = folder / "image.cubin"
     path.write_bytes(cubin)
-    command = [toolchain.tool("nvdisasm"), "-c", "-lrm", "count", path]
+    command = [tool("nvdisasm"), "-c", "-lrm", "count", path]
     kernels: dict[str, list[int]] = {}
     for line in subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines():
         if section := re.match(r"\s*\.section\s+\.text\.([^,]+),", line):
@@ -345,8 +344,8 @@ def test_live_registers_are_those_that_nvdisasm_counts(compiled, tmp_path, sourc
     program = compiled(source)
     printed = printed_live_registers(program.cubin, tmp_path)
     compared = 0
-    for kernel in program.module.kernels():
-        code = program.module.analyse(kernel)
+    for kernel in program.code.kernels():
+        code = program.code.analyse(kernel)
         # nvdisasm keeps R1, the stack pointer, alive to the end; and it takes a register that is first written under a
         # guard for live from the start.
         guarded = any(i["guard"] >= 0 and i["written"] for i in code)
@@ -364,7 +363,7 @@ def test_live_registers_are_those_that_nvdisasm_counts(compiled, tmp_path, sourc
 
 
 def test_live_registers_around_a_call(compiled):
-    code = compiled("programs").module.analyse("softmax")
+    code = compiled("programs").code.analyse("softmax")
     calls = [i for i, instruction in enumerate(code) if instruction["opcode"] == "CALL"]
     assert calls
     for at in calls:
@@ -372,7 +371,7 @@ def test_live_registers_around_a_call(compiled):
         assert 0 < callee < len(code)
         assert code[at]["successors"] == [at + 1]
     peak = max(i["live_registers"] for i in code)
-    assert peak <= compiled("programs").module.kernels()["softmax"]["registers"]
+    assert peak <= compiled("programs").code.kernels()["softmax"]["registers"]
 
 
 # --- pipes

@@ -7,8 +7,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from sm70_kernels import _emulator
+
 from .test_arithmetic import round_fraction
-from .toolchain import _emulator
 
 LAYOUTS = ["row_col", "row_row", "col_col", "col_row"]
 
@@ -77,7 +78,7 @@ def test_lane_maps_single_precision(compiled, rng, layout):
     )
     fa, fb = fragments(a, lambda i, e: a_place(la, i, e), 4), fragments(b, lambda i, e: b_place(lb, i, e), 4)
     d = fragments(c, c_place_single, 8)
-    compiled("tensor").run(f"single_{layout}", 1, 32, fa, fb, d, outputs=(2,))
+    compiled("tensor").kernel(f"single_{layout}").launch(1, 32, [fa, fb, d], outputs=(2,))
     assert np.array_equal(matrices(d, c_place_single), a.astype(np.float32) @ b.astype(np.float32) + c)
 
 
@@ -87,7 +88,7 @@ def test_lane_maps_half_precision(compiled, rng, layout):
     a, b, c = small_integers(rng, 4, 8, 4), small_integers(rng, 4, 4, 8), small_integers(rng, 4, 8, 8)
     fa, fb = fragments(a, lambda i, e: a_place(la, i, e), 4), fragments(b, lambda i, e: b_place(lb, i, e), 4)
     d = fragments(c, c_place_half, 8)
-    compiled("tensor").run(f"half_{layout}", 1, 32, fa, fb, d, outputs=(2,))
+    compiled("tensor").kernel(f"half_{layout}").launch(1, 32, [fa, fb, d], outputs=(2,))
     assert np.array_equal(matrices(d, c_place_half), a.astype(np.float32) @ b.astype(np.float32) + c)
 
 
@@ -95,7 +96,7 @@ def test_lane_maps_half_accumulator_to_single(compiled, rng):
     a, b, c = small_integers(rng, 4, 8, 4), small_integers(rng, 4, 4, 8), small_integers(rng, 4, 8, 8)
     fa, fb = fragments(a, lambda i, e: a_place("row", i, e), 4), fragments(b, lambda i, e: b_place("col", i, e), 4)
     fc, d = fragments(c, c_place_half, 8), np.zeros((32, 8), np.float32)
-    compiled("tensor").run("mixed_row_col", 1, 32, fa, fb, fc, d, outputs=(3,))
+    compiled("tensor").kernel("mixed_row_col").launch(1, 32, [fa, fb, fc, d], outputs=(3,))
     assert np.array_equal(matrices(d, c_place_single), a.astype(np.float32) @ b.astype(np.float32) + c)
 
 
@@ -144,7 +145,7 @@ def test_every_layout_as_published(compiled, rng, layout, accumulator):
     )
     fa, fb = fragments(a, lambda i, e: a_place(la, i, e), 4), fragments(b, lambda i, e: b_place(lb, i, e), 4)
     d = fragments(c, c_place, 8)
-    compiled("tensor").run(f"{accumulator}_{layout}", 1, 32, fa, fb, d, outputs=(2,))
+    compiled("tensor").kernel(f"{accumulator}_{layout}").launch(1, 32, [fa, fb, d], outputs=(2,))
     result = matrices(d, c_place)
     for q, row, column in np.ndindex(4, 8, 8):
         want = as_published(a[q, row], b[q, :, column], c[q, row, column], dtype)
@@ -159,24 +160,18 @@ def test_gemm(compiled, rng):
     m, n, k = 128, 48, 96
     a, b = rng.standard_normal((m, k)).astype(np.float16), rng.standard_normal((n, k)).astype(np.float16)
     c = np.zeros((m, n), np.float32)
-    compiled("tensor").run(
-        "gemm", (n // 16, m // 64), 128, a, b, c, np.int32(m), np.int32(n), np.int32(k), outputs=(2,)
+    compiled("tensor").kernel("gemm").launch(
+        (n // 16, m // 64), 128, [a, b, c, np.int32(m), np.int32(n), np.int32(k)], outputs=(2,)
     )
     exact = a.astype(np.float64) @ b.astype(np.float64).T
     # Each of k/4 steps truncates five terms to 23 bits below the largest of them.
     largest = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64)).T
     assert (np.abs(c - exact) <= (k / 4) * 6 * 2.0**-23 * largest).all()
     near = np.zeros_like(c)
-    compiled("tensor").run(
-        "gemm",
+    compiled("tensor").kernel("gemm").launch(
         (n // 16, m // 64),
         128,
-        a,
-        b,
-        near,
-        np.int32(m),
-        np.int32(n),
-        np.int32(k),
+        [a, b, near, np.int32(m), np.int32(n), np.int32(k)],
         outputs=(2,),
         tensor_rounding="nearest",
     )

@@ -89,10 +89,9 @@ def test_statistics_and_model_agree_on_wavefronts_of_partial_warps(compiled, cas
         index = np.where(active, index, -1).astype(np.int32)
         with Instruments(statistics={}, timing={"launch_us": 0}) as instruments:
             arguments = (index, np.zeros((32, 16), np.uint8))
-            program.run(
-                "shared_read_16", 1, 32, *arguments, outputs=(1,), dynamic_shared_bytes=16 * 128,
-                instruments=instruments.handle,
-            )  # fmt: skip
+            program.kernel("shared_read_16").launch(
+                1, 32, arguments, outputs=(1,), dynamic_shared_bytes=16 * 128, instruments=instruments
+            )
             counted = read_report(instruments.report("statistics"))["shared_read_16"]
             (load,) = (i for i in counted.instructions if i.opcode == "LDS" and i.warps)
             (kernel,) = from_report(instruments.report("timing")).kernels
@@ -166,7 +165,7 @@ def test_the_next_launch_finds_little_results_in_l2(compiled):
         with Instruments(timing={"launch_us": 0}) as instruments:
             for source, target in ((0, 1), (1, 2)):
                 arguments = (buffers[source], buffers[target])
-                program.run("copy16", size // 4096, 256, *arguments, outputs=(1,), instruments=instruments.handle)
+                program.kernel("copy16").launch(size // 4096, 256, arguments, outputs=(1,), instruments=instruments)
             return float(instruments.report("timing")["launches"][1]["dram_read_bytes"])
 
     assert second(2 << 20) == 0

@@ -68,6 +68,6 @@ def test_a_plain_gemm_is_right(compiled):
     generator = np.random.default_rng(70)
     a, b = (generator.standard_normal((rows, 96)).astype(np.float16) for rows in (128, 256))
     c = np.full((128, 256), np.nan, np.float32)
-    compiled("gemm").run("gemm_128x128x32", (2, 1), 128, a, b, c, np.int32(256), np.int32(96), outputs=(2,))
+    compiled("gemm").kernel("gemm_128x128x32").launch((2, 1), 128, [a, b, c, np.int32(256), np.int32(96)], outputs=(2,))
     exact = a.astype(np.float64) @ b.astype(np.float64).T
     assert np.abs(c - exact).max() < 1e-4

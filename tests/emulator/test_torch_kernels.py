@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import torch
 
+from sm70_kernels import lab
 from sm70_kernels.lab.checkers import Checks
-
-from .toolchain import Program, tool
+from sm70_kernels.lab.toolchain import tool
 
 pytestmark = [
     pytest.mark.slow,
@@ -67,7 +67,7 @@ class Wheel:
             [tool("cuobjdump"), "-arch", "sm_70", "-xelf", images, library], cwd=folder, check=True, capture_output=True
         )
 
-    def kernel(self, place: tuple[int, str]) -> tuple[Program, str]:
+    def kernel(self, place: tuple[int, str]) -> tuple[lab.Module, str]:
         number, part = place
         path = self.folder / f"libtorch_cuda.{number}.sm_70.cubin"
         names = symbols(path.read_bytes())
@@ -76,7 +76,7 @@ class Wheel:
         assert len(found) == 1, [n for _, n in found]
         command = [tool("nvdisasm"), "-c", "-hex", "-fun", str(index), path]
         listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        return Program.load(path.read_bytes(), listing), name
+        return lab.Module(path.read_bytes(), listing), name
 
     def run(
         self,
@@ -92,7 +92,7 @@ class Wheel:
         buffers = [(key, (t.data_ptr(), t.numel() * t.element_size()), key in outputs) for key, t in tensors.items()]
         with Checks() as checks:  # the checkers are silent about code that is right
             options["instruments"] = checks.instruments.handle
-            return program.module.launch(name, grid, block, blob, buffers, **options)
+            return program.code.launch(name, grid, block, blob, buffers, **options)
 
 
 @pytest.fixture(scope="module")
@@ -206,12 +206,12 @@ def test_attention_on_the_tensor_core(wheel, queries, keys, causal):
     o = torch.full((batches, queries, heads, dim), torch.nan).half()
     program, name = wheel.kernel(ATTENTION)
     blob = attention_parameters(q, k, v, o, dim**-0.5, causal)
-    blob += b"\0" * (program.module.kernels()[name]["parameter_bytes"] - len(blob))  # dropout fields: off
+    blob += b"\0" * (program.code.kernels()[name]["parameter_bytes"] - len(blob))  # dropout fields: off
     buffers = [(n, (t.data_ptr(), t.numel() * 2), n == "o") for n, t in zip("qkvo", (q, k, v, o), strict=True)]
     options: dict[str, Any] = {"dynamic_shared_bytes": 49152}
     with Checks() as checks:
         options["instruments"] = checks.instruments.handle
-        program.module.launch(name, (-(-queries // 64), heads, batches), (32, 4), blob, buffers, **options)
+        program.code.launch(name, (-(-queries // 64), heads, batches), (32, 4), blob, buffers, **options)
     exact = torch.nn.functional.scaled_dot_product_attention(
         *(t.double().transpose(1, 2) for t in (q, k, v)), is_causal=causal
     ).transpose(1, 2)

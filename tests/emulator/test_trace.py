@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sm70_kernels import lab
 from sm70_kernels.lab import inspect
 from sm70_kernels.lab.inspect.watching import read_report
 from sm70_kernels.lab.instruments import InstrumentError, Instruments
 
-from . import toolchain, trace_reader
+from . import trace_reader
 
 LANES = np.arange(32)
 ALL = 0xFFFFFFFF
@@ -22,7 +23,7 @@ ALL = 0xFFFFFFFF
 def traced(program, folder: Path, kernel: str, *arguments: Any, grid=1, block=32, settings=(), **options: Any):
     """The trace of one launch."""
     with Instruments(trace={"folder": folder, **dict(settings)}) as instruments:
-        program.run(kernel, grid, block, *arguments, instruments=instruments.handle, **options)
+        program.kernel(kernel).launch(grid, block, arguments, instruments=instruments, **options)
         (name,) = instruments.report("trace")
     assert trace_reader.kernel_list(folder) == [name]
     return trace_reader.read(folder / name)
@@ -36,7 +37,7 @@ def run_softmax(program, instruments: Instruments) -> None:
     random = np.random.default_rng(1)
     x, lengths = random.standard_normal((24, 128)).astype(np.float32), random.integers(0, 129, 24).astype(np.int32)
     arguments = x, lengths, np.zeros_like(x), np.int32(128)
-    program.run("softmax", 6, 128, *arguments, outputs=(2,), instruments=instruments.handle, threads=2)
+    program.kernel("softmax").launch(6, 128, arguments, outputs=(2,), instruments=instruments, threads=2)
 
 
 def test_every_instruction_of_every_warp_is_there(compiled, tmp_path):
@@ -45,7 +46,7 @@ def test_every_instruction_of_every_warp_is_there(compiled, tmp_path):
         run_softmax(program, instruments)
         statistics = read_report(instruments.report("statistics"))["softmax"]
     kernel = trace_reader.read(tmp_path / "t" / "kernel-1.traceg")
-    code = program.module.analyse("softmax")
+    code = program.code.analyse("softmax")
     warps, lanes = Counter(), Counter()
     for executed in kernel.executed():
         instruction = code[executed.pc // 16]
@@ -75,7 +76,7 @@ def test_header(compiled, tmp_path):
         "enable lineinfo": "0",
     }
     assert kernel.header["accelsim tracer version"] == "5"
-    assert int(kernel.header["nregs"]) == compiled("statistics").module.kernels()["stack"]["registers"]
+    assert int(kernel.header["nregs"]) == compiled("statistics").code.kernels()["stack"]["registers"]
     assert [block.place for block in kernel.blocks] == [(x, 0, z) for z in range(3) for x in range(2)]
 
 
@@ -186,7 +187,7 @@ def test_immediates_and_source_lines(compiled, tmp_path):
     x = np.zeros(32, np.float32)
     arguments = "saxpy", np.float32(2), x, x.copy()
     kernel = traced(compiled("statistics"), tmp_path, *arguments, outputs=(2,), settings={"lineinfo": 1})
-    code = compiled("statistics").module.analyse("saxpy")
+    code = compiled("statistics").code.analyse("saxpy")
     executed = kernel.executed()
     assert [one.line for one in executed] == [code[one.pc // 16]["source"][0][1] for one in executed]
     assert [one.immediate for one in executed if one.opcode == "MOV"] == [0, 4]
@@ -208,8 +209,8 @@ def test_launches_are_numbered_and_listed(compiled, tmp_path):
     x = np.zeros(32, np.float32)
     with Instruments(trace={"folder": tmp_path / "made" / "here"}) as instruments:
         for _ in range(2):
-            compiled("statistics").run(
-                "saxpy", 1, 32, np.float32(2), x, x.copy(), outputs=(2,), instruments=instruments.handle
+            compiled("statistics").kernel("saxpy").launch(
+                1, 32, [np.float32(2), x, x.copy()], outputs=(2,), instruments=instruments
             )
         names = instruments.report("trace")
     assert names == trace_reader.kernel_list(tmp_path / "made" / "here") == ["kernel-1.traceg", "kernel-2.traceg"]
@@ -219,9 +220,9 @@ def test_launches_are_numbered_and_listed(compiled, tmp_path):
 def test_a_launch_that_fails_leaves_no_trace(compiled, tmp_path):
     x = np.zeros(32, np.float32)
     with Instruments(trace={"folder": tmp_path}) as instruments:
-        with pytest.raises(toolchain.EmulatorError, match="out of bounds"):
-            compiled("statistics").run(
-                "saxpy", 4, 32, np.float32(2), x[:8], x.copy(), outputs=(2,), instruments=instruments.handle
+        with pytest.raises(lab.EmulatorError, match="out of bounds"):
+            compiled("statistics").kernel("saxpy").launch(
+                4, 32, [np.float32(2), x[:8], x.copy()], outputs=(2,), instruments=instruments
             )
         assert instruments.report("trace") == []
     assert list(tmp_path.iterdir()) == []

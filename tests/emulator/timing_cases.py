@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from sm70_kernels import lab
 from sm70_kernels.lab.cycle_model import Estimate
 from sm70_kernels.lab.cycle_model.model import from_report
 from sm70_kernels.lab.instruments import Instruments
+from sm70_kernels.lab.toolchain import tool
 
 from .test_torch_kernels import attention_parameters, symbols
-from .toolchain import Program, tool
 
 
 def aligned(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -27,7 +28,7 @@ def aligned(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
 
 
 def timed(
-    program: Program,
+    program: lab.Module,
     kernel: str,
     grid: Any,
     block: Any,
@@ -38,7 +39,7 @@ def timed(
 ) -> Estimate:
     """Estimate of one launch, without the launch's fixed cost unless asked for."""
     with Instruments(timing={"launch_us": 0, **options}) as instruments:
-        program.run(kernel, grid, block, *arguments, outputs=outputs, instruments=instruments.handle, **(launch or {}))
+        program.kernel(kernel).launch(grid, block, arguments, outputs=outputs, instruments=instruments, **launch or {})
         return from_report(instruments.report("timing"))
 
 
@@ -47,7 +48,7 @@ def cycles(estimate: Estimate) -> float:
     return estimate.at[0].cycles
 
 
-def gemm(program: Program, n: int, **options: Any) -> Estimate:
+def gemm(program: lab.Module, n: int, **options: Any) -> Estimate:
     """The own m8n8k4 GEMM on square matrices."""
     a, b = (aligned((n, n), np.float16) for _ in range(2))
     c = aligned((n, n), np.float32)
@@ -102,9 +103,9 @@ class Wheel:
         command = [tool("cuobjdump"), "-arch", "sm_70", "-xelf", self.IMAGE, library]
         subprocess.run(command, cwd=folder, check=True, capture_output=True)
         self.cubin = folder / f"{self.IMAGE}sm_70.cubin"
-        self._programs: dict[str, tuple[Program, str]] = {}
+        self._programs: dict[str, tuple[lab.Module, str]] = {}
 
-    def kernel(self, part: str) -> tuple[Program, str]:
+    def kernel(self, part: str) -> tuple[lab.Module, str]:
         """The loaded kernel with this part in its name, and the name."""
         if part not in self._programs:
             names = symbols(self.cubin.read_bytes())
@@ -112,7 +113,7 @@ class Wheel:
             ((index, name),) = [(i, n) for i, n in enumerate(names) if full in n and not n.startswith((".", "$"))]
             command = [tool("nvdisasm"), "-c", "-hex", "-fun", str(index), self.cubin]
             listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            self._programs[part] = Program.load(self.cubin.read_bytes(), listing), name
+            self._programs[part] = lab.Module(self.cubin.read_bytes(), listing), name
         return self._programs[part]
 
     def estimate(self, case: Attention, **options: Any) -> Estimate:
@@ -125,11 +126,11 @@ class Wheel:
         q, k, v = (_normal(shape, generator) for _ in range(3))
         o = torch.empty(shape, dtype=torch.half)
         blob = attention_parameters(q, k, v, o, case.head_size**-0.5, False)
-        blob += b"\0" * (program.module.kernels()[name]["parameter_bytes"] - len(blob))
+        blob += b"\0" * (program.code.kernels()[name]["parameter_bytes"] - len(blob))
         buffers = [(n, (t.data_ptr(), t.numel() * 2), n == "o") for n, t in zip("qkvo", (q, k, v, o), strict=True)]
         grid = (-(-case.length // queries), 1, case.batch)
         with Instruments(timing={"clocks": 1380, "whole_blocks": 2, **options}) as instruments:
-            program.module.launch(
+            program.code.launch(
                 name,
                 grid,
                 (32, 4),

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import functools
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.emulator import toolchain
+from sm70_kernels import lab
 from tests.random_programs import cuda, inputs, interpret
 from tests.random_programs.program import Program
 
@@ -23,49 +21,46 @@ class Unit:
     """Programs that were compiled together."""
 
     programs: list[Program]
-    ptx: bytes
-    loaded: toolchain.Program
+    ptx: str
+    loaded: lab.Module
 
 
 def compile_unit(programs: list[Program], *, trace: bool = False) -> Unit:
     """Through NVRTC, ptxas and nvdisasm."""
     ptx, cubin, listing = _compiled(cuda.source(programs, trace=trace))
-    return Unit(programs, ptx, toolchain.Program.load(cubin, listing))
+    return Unit(programs, ptx, lab.Module(cubin, listing))
 
 
 @functools.lru_cache(maxsize=32)
-def _compiled(source: str) -> tuple[bytes, bytes, str]:
+def _compiled(source: str) -> tuple[str, bytes, str]:
     """Several test modules use the same programs."""
-    ptx = toolchain.to_ptx(source)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        cubin = toolchain.to_cubin(ptx, folder, "unit")
-        return ptx, cubin, toolchain.listing_of(cubin, folder, "unit")
+    module = lab.compile_source(source)
+    return module.ptx, module.cubin, module.listing
 
 
-def any_problem(loaded: toolchain.Program, program: Program) -> str | None:
+def any_problem(loaded: lab.Module, program: Program) -> str | None:
     """The same of a run in order, one under a shuffled schedule, and one with code that any x86-64 machine runs."""
     return problem(loaded, program) or problem(loaded, program, seed=7) or problem(portable(loaded), program)
 
 
 @functools.lru_cache(maxsize=4)
-def _portable_module(cubin: bytes, listing: str) -> Any:
-    return toolchain._emulator.Module(cubin, listing, portable=True)
+def _portable_module(cubin: bytes, listing: str) -> lab.Module:
+    return lab.Module(cubin, listing, portable=True)
 
 
-def portable(loaded: toolchain.Program) -> toolchain.Program:
+def portable(loaded: lab.Module) -> lab.Module:
     """The same program on code that any x86-64 machine runs."""
-    return toolchain.Program(loaded.cubin, loaded.listing, _portable_module(loaded.cubin, loaded.listing))
+    return _portable_module(loaded.cubin, loaded.listing)
 
 
-def emulate(
-    loaded: toolchain.Program, program: Program, *extra: np.ndarray, **options: Any
-) -> tuple[np.ndarray, np.ndarray]:
+def emulate(loaded: lab.Module, program: Program, *extra: np.ndarray, **options: Any) -> tuple[np.ndarray, np.ndarray]:
     """Results and bins."""
     arguments = inputs.arguments(program)
     outputs = (inputs.RESULTS, inputs.ALL_BINS, *range(len(arguments), len(arguments) + len(extra)))
     options.setdefault("instruction_limit", INSTRUCTION_LIMIT)
-    loaded.run(program.name, program.blocks, program.threads, *arguments, *extra, outputs=outputs, **options)
+    loaded.kernel(program.name).launch(
+        program.blocks, program.threads, [*arguments, *extra], outputs=outputs, **options
+    )
     return arguments[inputs.RESULTS], arguments[inputs.ALL_BINS]  # type: ignore[return-value]
 
 
@@ -86,10 +81,10 @@ def difference(program: Program, got: tuple[np.ndarray, np.ndarray]) -> str | No
     return None
 
 
-def problem(loaded: toolchain.Program, program: Program, **options: Any) -> str | None:
+def problem(loaded: lab.Module, program: Program, **options: Any) -> str | None:
     """What is wrong with a program's run in the emulator, if anything."""
     try:
         got = emulate(loaded, program, **options)
-    except toolchain.EmulatorError as error:
+    except lab.EmulatorError as error:
         return f"the emulator stopped: {error}"
     return difference(program, got)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from tests.emulator import toolchain
+from sm70_kernels import lab
 from tests.random_programs import cuda, harness, inputs, interpret
 from tests.random_programs.program import (
     Assign,
@@ -110,7 +110,7 @@ def first_difference(program: Program) -> str:
     stopped = ""
     try:
         harness.emulate(unit.loaded, program, trace)
-    except toolchain.EmulatorError as error:
+    except lab.EmulatorError as error:
         stopped = f"; the emulator stopped: {error}"
     statements = numbered(program)
     _, _, records = interpret.run(program)

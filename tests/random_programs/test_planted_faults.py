@@ -11,9 +11,9 @@ import re
 import numpy as np
 import pytest
 
+from sm70_kernels import lab
 from sm70_kernels.lab.instruments import Instruments
 from tests.corpus.forms import sections
-from tests.emulator import toolchain
 from tests.random_programs import generate, harness, one_each
 from tests.random_programs.program import Program
 
@@ -81,7 +81,7 @@ def test_a_wrong_operation_is_found(units, what):
         if not count:
             continue
         before, after = sections(unit.loaded.listing), sections(listing)
-        wrong = toolchain.Program.load(unit.loaded.cubin, listing)
+        wrong = lab.Module(unit.loaded.cubin, listing)
         for program in unit.programs:
             if before[program.name] == after[program.name]:
                 continue
@@ -100,7 +100,7 @@ def test_a_flipped_bit_is_found(tmp_path):
         executed = executed_offsets(unit, program)
         registers = re.compile(r"^(?!IMAD|S2R).* R\d+, R\d+")  # IMAD mostly computes addresses
         instructions = [
-            i for i in unit.loaded.module.instructions(program.name)
+            i for i in unit.loaded.code.instructions(program.name)
             if i["offset"] in executed and registers.search(i["text"])
         ]  # fmt: skip
         for instruction in rng.permutation(instructions)[:10]:
@@ -109,9 +109,9 @@ def test_a_flipped_bit_is_found(tmp_path):
                 continue
             tried += 1
             try:
-                changed = toolchain.Program.load(flipped, toolchain.listing_of(flipped, tmp_path, "flipped"))
+                changed = lab.load(flipped)
                 found += harness.problem(changed, program) is not None
-            except toolchain.EmulatorError:
+            except lab.EmulatorError:
                 found += 1
     assert tried > 20
     assert found > 0.75 * tried, f"{found} of {tried}"
@@ -121,7 +121,7 @@ def test_a_flipped_bit_is_found(tmp_path):
 def executed_offsets(unit: harness.Unit, program: Program) -> set[int]:
     """Where the instructions are that some lane executes."""
     with Instruments("execution_counts") as instruments:
-        harness.emulate(unit.loaded, program, instruments=instruments.handle)
+        harness.emulate(unit.loaded, program, instruments=instruments)
         counts = instruments.report("execution_counts")[program.name]
     return {16 * place for place, (_, _, lanes) in enumerate(counts) if lanes}
 

@@ -27,11 +27,6 @@ def cases() -> dict[str, Case]:
     return corpus_cases.all_cases()
 
 
-@pytest.fixture(scope="module")
-def loader(tmp_path_factory: pytest.TempPathFactory) -> runs.Loader:
-    return runs.Loader(tmp_path_factory.mktemp("corpus"))
-
-
 def recorded_sources() -> list[str]:
     """Files of PTX that the recording has; without one, all of them, which then fail."""
     if not (FOLDER / "corpus.json").exists():
@@ -40,15 +35,15 @@ def recorded_sources() -> list[str]:
 
 
 @pytest.mark.parametrize("source", recorded_sources())
-def test_gpu_emulator_and_numpy_agree(loader, source):
-    program, hashes = loader.load(source), kernel_hashes(runs.ptx(source).decode())
+def test_gpu_emulator_and_numpy_agree(source):
+    program, hashes = runs.load(source), kernel_hashes(runs.ptx(source))
     recorded = recording().facts["cases"]
     of_source = [case for case in cases().values() if case.source == source and case.name in recorded]
     assert of_source, f"{source} is not what was recorded: {AGAIN}"
     for case in of_source:
         outputs = recording().case(case.name, ptx=hashes[case.kernel], inputs=case.inputs())
         emulated = tuple(argument.copy() for argument in case.arguments)
-        program.run(case.kernel, case.grid, case.block, *emulated, outputs=case.written)
+        program.kernel(case.kernel).launch(case.grid, case.block, emulated, outputs=case.written)
         for who, arguments in (("the emulator", emulated), ("numpy", computed(case))):
             problems = recording().problems(case.name, outputs, case.outputs(arguments), case.rules())
             assert not problems, (

@@ -6,7 +6,8 @@ import functools
 
 import pytest
 
-from tests.emulator import toolchain
+from sm70_kernels import lab
+from tests.emulator import KERNELS
 from tests.recorded import kernel_cases
 from tests.recorded.ptx_text import kernel_hashes
 from tests.recorded.recording import Recording
@@ -20,16 +21,13 @@ def recording() -> Recording:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory):
+def built():
     """Program and hashes of the PTX of each file of kernels."""
-    folder = tmp_path_factory.mktemp("cubins")
 
     @functools.cache
-    def build(source: str) -> tuple[toolchain.Program, dict[str, str]]:
-        ptx = toolchain.to_ptx((toolchain.KERNELS / f"{source}.cu").read_text())
-        cubin = toolchain.to_cubin(ptx, folder, source)
-        program = toolchain.Program.load(cubin, toolchain.listing_of(cubin, folder, source))
-        return program, kernel_hashes(ptx.decode())
+    def build(source: str) -> tuple[lab.Module, dict[str, str]]:
+        program = lab.compile(KERNELS / f"{source}.cu")
+        return program, kernel_hashes(program.ptx)
 
     return build
 
@@ -40,10 +38,9 @@ def test_emulator_agrees_with_the_gpu(built, name):
     program, hashes = built(case.source)
     recorded = recording().case(name, ptx=hashes[case.kernel], inputs=case.inputs())
     arguments = tuple(argument.copy() for argument in case.arguments)
-    program.run(
-        case.kernel, case.grid, case.block, *arguments, outputs=case.written,
-        dynamic_shared_bytes=case.dynamic_shared_bytes,
-    )  # fmt: skip
+    program.kernel(case.kernel).launch(
+        case.grid, case.block, arguments, outputs=case.written, dynamic_shared_bytes=case.dynamic_shared_bytes
+    )
     problems = recording().problems(name, recorded, case.outputs(arguments), case.rules())
     assert not problems, f"{recording().facts['device']}, {recording().facts['date']}:\n{problems}"
 

@@ -31,7 +31,7 @@ def built():
     @functools.cache
     def build(source: str) -> tuple[harness.Unit, dict[str, str]]:
         unit = harness.compile_unit(random_program_cases.units()[source])
-        return unit, kernel_hashes(unit.ptx.decode())
+        return unit, kernel_hashes(unit.ptx)
 
     return build
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,6 +152,18 @@ def from_report(report: dict[str, Any]) -> Estimate:
     return Estimate(tuple(_kernel(launch, machine) for launch in report["launches"]), machine)
 
 
+def timing_options(
+    board: str, clocks_mhz: Sequence[float], whole_blocks: int | None, changes: Mapping[str, float]
+) -> dict[str, Any]:
+    """Options of the instrument ``timing``."""
+    return {
+        "board": board,
+        "clocks": ",".join(f"{clock:g}" for clock in clocks_mhz),
+        **({} if whole_blocks is None else {"whole_blocks": whole_blocks}),
+        **changes,
+    }
+
+
 def estimate(
     call: Callable[[], object],
     *,
@@ -180,12 +192,7 @@ def estimate(
     from sm70_kernels.lab import emulator
     from sm70_kernels.lab.instruments import Instruments
 
-    options = {
-        "board": board,
-        "clocks": ",".join(f"{clock:g}" for clock in clocks_mhz),
-        **({} if whole_blocks is None else {"whole_blocks": whole_blocks}),
-        **changes,
-    }
+    options = timing_options(board, clocks_mhz, whole_blocks, changes)
     with Instruments(timing=options) as instruments:
         sms = int(instruments.report("timing")["machine"]["sms"])
         with emulator.enabled(instruments=instruments, threads=threads, multiprocessors=sms):

@@ -50,6 +50,17 @@ def statistics(**options: Any) -> Iterator[Watched]:
         watched.kernels = read_report(instruments.report("statistics"))
 
 
+def trace_options(folder: Path | str, *, blocks: int, registers: str, addresses: str, lineinfo: bool) -> dict[str, Any]:
+    """Options of the instrument ``trace``."""
+    return {
+        "folder": folder,
+        "blocks": blocks,
+        "registers": registers,
+        "addresses": addresses,
+        "lineinfo": int(lineinfo),
+    }
+
+
 @contextmanager
 def trace(
     folder: Path | str,
@@ -74,13 +85,7 @@ def trace(
     Raises:
         InstrumentError: the folder holds traces already, or can't be made.
     """
-    settings = {
-        "folder": folder,
-        "blocks": blocks,
-        "registers": registers,
-        "addresses": addresses,
-        "lineinfo": int(lineinfo),
-    }
+    settings = trace_options(folder, blocks=blocks, registers=registers, addresses=addresses, lineinfo=lineinfo)
     with (
         Instruments(trace=settings) as instruments,
         emulator.enabled(instruments=instruments, **options) as emulation,
