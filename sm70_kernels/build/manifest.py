@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sm70_kernels import __version__, _native
-from sm70_kernels.build import graph
+from sm70_kernels.build import graph, machine_code
 from sm70_kernels.build.settings import (
     ARCHITECTURES,
     CSRC,
@@ -137,6 +137,9 @@ def _operator_entry(operator: str, toolchain: Toolchain) -> dict[str, Any]:
         "sha256": sha256(library),
         "cubin_sha256": sha256(folder / "kernel.cubin"),
         "ptx_sha256": sha256(folder / "kernel.ptx"),
+        "machine_code_sha256": machine_code.of_cubin((folder / "kernel.cubin").read_bytes()),
+        "ptx_instructions_sha256": machine_code.of_ptx((folder / "kernel.ptx").read_bytes()),
+        "machine_code": machine_code.of_kernels((folder / "kernel.cubin").read_bytes()),
         "sass_sha256": sha256(folder / "kernel.sass"),
         "capability_revision": _native.revision_in_file(library),
         "kernels": kernels,

@@ -19,7 +19,7 @@ Exit codes: 0 everything is fine or usable; 1 a problem was found, each is named
 wrong.
 """
 
-_VERIFY_EXIT_CODES = """
+_CHECK_RESULTS_EXIT_CODES = """
 Exit codes: 0 intact; 1 something was changed, is missing, or is there and not listed, each is named; 2 the command line
 is wrong.
 """
@@ -69,26 +69,37 @@ def list_command(context: click.Context, results: Path | None, as_json: bool) ->
     context.exit(PROBLEMS if listing.problems else FINE)
 
 
-@main.command("verify", epilog=_VERIFY_EXIT_CODES)
+@main.command("check-results", epilog=_CHECK_RESULTS_EXIT_CODES)
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--artifact", type=click.Path(path_type=Path), help="folder with wheels, provenance and SHA256SUMS")
 @click.option("--json", "as_json", is_flag=True, help="print one JSON document")
 @click.pass_context
-def verify_command(context: click.Context, paths: tuple[Path, ...], artifact: Path | None, as_json: bool) -> None:
+def check_results_command(
+    context: click.Context, paths: tuple[Path, ...], artifact: Path | None, as_json: bool
+) -> None:
     """Re-hash results, libraries or artifacts: name each file that is not as sealed.
 
     PATHS are run folders, folders of run folders, libraries (.so) or installations; without any, the results and the
     installed libraries. The exit code speaks of integrity; whether a run speaks of what is built now is a column:
-    current (same library), same kernel (same machine code, or PTX where that ran), older.
+    current (same library), same kernel (same machine code, or PTX where that ran, line tables apart), older.
     """
     from sm70_kernels.cli import check_results as body
 
     try:
-        verification = body.verify(paths, artifact)
+        checked = body.check(paths, artifact)
     except body.UsageError as error:
         raise click.UsageError(str(error), context) from error
-    body.show(verification, as_json=as_json)
-    context.exit(FINE if verification.intact else PROBLEMS)
+    body.show(checked, as_json=as_json)
+    context.exit(FINE if checked.intact else PROBLEMS)
+
+
+@main.command("verify", hidden=True, context_settings={"ignore_unknown_options": True}, add_help_option=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def verify_alias(context: click.Context, arguments: tuple[str, ...]) -> None:
+    """The name of check-results in version 0.1, kept for one release."""
+    click.echo("sm70-kernels verify is now sm70-kernels check-results; the old name goes with version 0.3", err=True)
+    check_results_command.main(list(arguments), prog_name="sm70-kernels check-results", parent=context.parent)
 
 
 @main.command("compare", epilog=_COMPARE_EXIT_CODES)
@@ -142,7 +153,7 @@ def estimate_command(
         raise click.UsageError(str(error), context) from error
 
 
-@main.command("report", epilog=_VERIFY_EXIT_CODES)
+@main.command("report", epilog=_CHECK_RESULTS_EXIT_CODES)
 @click.argument("results", type=click.Path(path_type=Path))
 @click.option("--output", type=click.Path(path_type=Path), default=Path("report.html"), show_default=True)
 @click.pass_context

@@ -1,4 +1,4 @@
-"""``sm70-kernels verify``: integrity of results, libraries and artifacts, and the currency of each run."""
+"""``sm70-kernels check-results``: integrity of results, libraries and artifacts, and the currency of each run."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from sm70_kernels.evidence.runs.schema import SCHEMA_VERSION, EvidenceError, Rec
 
 
 class UsageError(ValueError):
-    """A path is nothing that can be verified."""
+    """A path is nothing that can be checked."""
 
 
-class Verification(Record, kw_only=True, frozen=True):
+class CheckedResults(Record, kw_only=True, frozen=True):
     """What was looked at and what was found. ``intact`` speaks of integrity alone, not of currency."""
 
     schema_version: int = SCHEMA_VERSION
@@ -88,7 +88,7 @@ class _Collector:
         else:
             raise UsageError(
                 f"{path.name} is no run folder, no folder of run folders, no installation and no library. A folder of "
-                "artifacts is verified with --artifact"
+                "artifacts is checked with --artifact"
             )
 
 
@@ -97,7 +97,7 @@ def default_results(root: Path) -> Path:
     return root / "results" if (root / "csrc").is_dir() else Path("results")
 
 
-def verify(paths: Sequence[Path], artifact: Path | None, root: Path = ROOT) -> Verification:
+def check(paths: Sequence[Path], artifact: Path | None, root: Path = ROOT) -> CheckedResults:
     """Verify paths; without any, the results and the installation. Raises UsageError."""
     collector = _Collector(root)
     for path in paths:
@@ -110,7 +110,7 @@ def verify(paths: Sequence[Path], artifact: Path | None, root: Path = ROOT) -> V
         collector.installation(root)
         if default_results(root).is_dir():
             collector.results(default_results(root).resolve())
-    return Verification(
+    return CheckedResults(
         intact=not collector.findings,
         checked=collector.checked,
         runs=collector.runs,
@@ -118,10 +118,10 @@ def verify(paths: Sequence[Path], artifact: Path | None, root: Path = ROOT) -> V
     )
 
 
-def show(verification: Verification, *, as_json: bool) -> None:
-    """Print the verification."""
+def show(checked: CheckedResults, *, as_json: bool) -> None:
+    """Print what was found."""
     if as_json:
-        output.json(verification)
+        output.json(checked)
         return
     rows = [
         (
@@ -132,12 +132,12 @@ def show(verification: Verification, *, as_json: bool) -> None:
             run.device or "no GPU",
             "yes" if run.indexed else "no",
         )
-        for run in verification.runs
+        for run in checked.runs
     ]
     if rows:
         output.table("runs", ("run", "integrity", "currency", "status", "GPU", "in INDEX"), rows)
-    for finding in verification.findings:
+    for finding in checked.findings:
         print(f"{finding.path} {finding.what}")
-    count = len(verification.findings)
-    verdict = "intact" if verification.intact else f"not intact: {count} {'finding' if count == 1 else 'findings'}"
-    print(f"{verdict} ({'; '.join(verification.checked)})")
+    count = len(checked.findings)
+    verdict = "intact" if checked.intact else f"not intact: {count} {'finding' if count == 1 else 'findings'}"
+    print(f"{verdict} ({'; '.join(checked.checked)})")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sm70_kernels.cli import check_results as verify
+from sm70_kernels.cli import check_results
 from sm70_kernels.evidence.integrity.intact import RunReport
 from sm70_kernels.evidence.runs import samples
 from sm70_kernels.evidence.runs.schema import (
@@ -193,18 +193,18 @@ def _section(report: RunReport, folder: Path) -> Section:
 
 def page(results: Path) -> tuple[str, bool]:
     """The page of a run folder or a folder of them, and whether all is intact. Raises UsageError, MissingError."""
-    verification = verify.verify([results], None)
-    if not verification.runs:
-        raise verify.UsageError(f"{results.name} holds no run folder")
+    checked = check_results.check([results], None)
+    if not checked.runs:
+        raise check_results.UsageError(f"{results.name} holds no run folder")
     try:
         import jinja2
     except ImportError as error:
         raise MissingError(f"{error}. Install the dependency group 'report'") from error
-    single = (results / MANIFEST).is_file() or results.resolve().name == verification.runs[0].name
+    single = (results / MANIFEST).is_file() or results.resolve().name == checked.runs[0].name
     parent = results.resolve().parent if single else results.resolve()
     try:
-        sections = [_section(report, parent / report.name) for report in verification.runs]
+        sections = [_section(report, parent / report.name) for report in checked.runs]
     except (EvidenceError, KeyError) as error:
-        raise verify.UsageError(f"a run can't be shown: {error}") from error
+        raise check_results.UsageError(f"a run can't be shown: {error}") from error
     template = jinja2.Environment(autoescape=True).from_string(Path(__file__).with_name(_TEMPLATE).read_text())
-    return template.render(runs=sections, findings=verification.findings) + "\n", verification.intact
+    return template.render(runs=sections, findings=checked.findings) + "\n", checked.intact

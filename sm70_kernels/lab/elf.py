@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+from sm70_kernels import _elf
 from sm70_kernels.lab.errors import LabError
 
 _CUDA_MACHINE = 190
@@ -37,23 +38,14 @@ def require_sm70(cubin: bytes, name: str) -> None:
         )
 
 
-def _text(cubin: bytes, at: int) -> str:
-    return cubin[at : cubin.index(b"\0", at)].decode(errors="replace")
-
-
 def variables(cubin: bytes) -> list[str]:
     """Names of the ``__device__`` and ``__constant__`` variables of a well-formed cubin."""
-    (offset,) = struct.unpack_from("<Q", cubin, 40)
-    entry, count, names_at = struct.unpack_from("<HHH", cubin, 58)
-    sections = [struct.unpack_from("<IIQQQQII", cubin, offset + i * entry) for i in range(count)]
-    section_names = [_text(cubin, sections[names_at][4] + section[0]) for section in sections]
-    found = []
-    for section in sections:
-        if section[1] != 2:  # SHT_SYMTAB
-            continue
-        strings = sections[section[6]][4]
-        for at in range(section[4], section[4] + section[5], 24):
-            name, info, _, index, _, size = struct.unpack_from("<IBBHQQ", cubin, at)
-            if info & 0xF == _OBJECT and size and index < count and section_names[index].startswith(_VARIABLES):
-                found.append(_text(cubin, strings + name))
-    return found
+    sections = _elf.sections(cubin)
+    return [
+        symbol.name
+        for symbol in _elf.symbols(sections)
+        if symbol.info & 0xF == _OBJECT
+        and symbol.size
+        and symbol.section < len(sections)
+        and sections[symbol.section].name.startswith(_VARIABLES)
+    ]

@@ -1,4 +1,4 @@
-"""``sm70-kernels verify --artifact``: a downloaded set hangs together."""
+"""``sm70-kernels check-results --artifact``: a downloaded set hangs together."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def dist(tmp_path: Path, files: dict[str, bytes]) -> Path:
 
 
 def verify(folder: Path) -> Result:
-    return CliRunner().invoke(main_command(), ["verify", "--artifact", str(folder)])
+    return CliRunner().invoke(main_command(), ["check-results", "--artifact", str(folder)])
 
 
 def main_command() -> Callable[..., object]:

@@ -12,6 +12,11 @@ LIBRARY = "sm70_kernels/lib/libsm70_kv_cache.so"
 OLD, NEW = "a" * 64, "b" * 64
 
 
+def build_of(machine_code: str | None = None, instructions: str | None = None) -> built.Build:
+    operator = built.BuiltOperator(LIBRARY, NEW, NEW, NEW, 1, {}, machine_code, instructions)
+    return built.Build("0" * 40, False, {"kv_cache": operator}, built.BuiltFile("m", "0"), {}, {})
+
+
 @pytest.mark.parametrize(
     "images,dso,cubin,ptx,wanted",
     [
@@ -26,7 +31,7 @@ OLD, NEW = "a" * 64, "b" * 64
         ({}, OLD, NEW, OLD, "same kernel"),
     ],
 )
-def test_currency(images: dict[str, int], dso: str, cubin: str, ptx: str, wanted: str) -> None:
+def test_currency_by_file(images: dict[str, int], dso: str, cubin: str, ptx: str, wanted: str) -> None:
     library = schema.Library(
         operator="kv_cache",
         path=LIBRARY,
@@ -37,10 +42,37 @@ def test_currency(images: dict[str, int], dso: str, cubin: str, ptx: str, wanted
         mapped=True,
         launches={"kernel": images},
     )
-    operator = built.BuiltOperator(LIBRARY, NEW, NEW, NEW, 1, {})
-    build = built.Build("0" * 40, False, {"kv_cache": operator}, built.BuiltFile("m", "0"), {}, {})
+    build = build_of()
     assert currency.of_run([library], build) == wanted
     assert currency.of_run([library], None) == "unknown"
     assert currency.of_run([], build) == "unknown"
     gone = built.Build("0" * 40, False, {}, built.BuiltFile("m", "0"), {}, {})
     assert currency.of_run([library], gone) == "older"
+
+
+@pytest.mark.parametrize(
+    "image,code,instructions,wanted",
+    [
+        ("emulated", NEW, OLD, "same kernel"),
+        ("cubin", NEW, OLD, "same kernel"),
+        ("ptx", OLD, NEW, "same kernel"),
+        ("cubin", OLD, NEW, "older"),
+        ("ptx", NEW, OLD, "older"),
+    ],
+)
+def test_currency_by_code_without_line_tables(image: str, code: str, instructions: str, wanted: str) -> None:
+    """The files differ in every case: their line tables do not count."""
+    library = schema.Library(
+        operator="kv_cache",
+        path=LIBRARY,
+        sha256=OLD,
+        cubin_sha256=OLD,
+        ptx_sha256=OLD,
+        machine_code_sha256=code,
+        ptx_instructions_sha256=instructions,
+        capability_revision=1,
+        mapped=True,
+        launches={"kernel": {image: 1}},
+    )
+    assert currency.of_run([library], build_of(NEW, NEW)) == wanted
+    assert currency.of_run([library], build_of()) == "older"  # a build without the hashes speaks of the files

@@ -240,7 +240,7 @@ _native._loaded["fake"] = SimpleNamespace(
 """
 #: The reports of the real canary, or all but one.
 CANARY = f"""
-from sm70_kernels.evidence import memcheck
+from sm70_kernels.evidence.memory_checks import memcheck
 EMULATED = "--emulated"
 REPORTS = {CANARY_REPORTS!r}
 if __name__ == "__main__":
@@ -255,7 +255,7 @@ def emulated_tree(tree: Tree, loaded: str, canary: str) -> Tree:
     """A checkout with marked tests, an operator that ran on the emulator, or did not, and a canary that says this."""
     tree.write("tests/ops/test_inner.py", MARKED)
     tree.write("tests/ops/conftest.py", loaded)
-    tree.write("sm70_kernels/evidence/canary.py", canary)
+    tree.write("sm70_kernels/evidence/memory_checks/canary.py", canary)
     path = built.manifest_path(tree.root)
     manifest = json.loads(path.read_text())
     for image in ("cubin", "ptx"):

@@ -28,6 +28,10 @@ class BuiltOperator(BuiltFile, frozen=True):
     ptx_sha256: str
     capability_revision: int | None
     kernels: dict[str, dict[str, int]]
+    machine_code_sha256: str | None = None
+    """Of the cubin's machine code without line tables; None in a build older than this field."""
+    ptx_instructions_sha256: str | None = None
+    """Of the PTX without line tables and comments; None likewise."""
 
 
 class Build(msgspec.Struct, frozen=True):

@@ -85,6 +85,10 @@ class Library(Record, kw_only=True, frozen=True):
     """Of the mapped file when a process of the run loaded it, else of the file on disk."""
     cubin_sha256: str
     ptx_sha256: str
+    machine_code_sha256: str | None = None
+    """Of the cubin's machine code without line tables; None in runs older than this field."""
+    ptx_instructions_sha256: str | None = None
+    """Of the PTX without line tables and comments; None likewise."""
     capability_revision: int | None
     mapped: bool
     launches: dict[str, dict[str, int]]

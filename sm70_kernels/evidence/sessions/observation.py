@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from sm70_kernels.build import machine_code
 from sm70_kernels.build.settings import ROOT
 from sm70_kernels.evidence.binaries import built, mapped
 from sm70_kernels.evidence.runs.schema import EvidenceError, Library
@@ -38,8 +41,11 @@ def libraries(root: Path = ROOT) -> list[Library]:
     for operator, entry in sorted(build.operators.items()):
         file, native = files.get(Path(entry.path).name), loaded.get(operator)
         cubin, ptx = entry.cubin_sha256, entry.ptx_sha256
+        code, instructions = entry.machine_code_sha256, entry.ptx_instructions_sha256
         if native is not None:
             cubin, ptx = (hashlib.sha256(image).hexdigest() for image in (native.cubin(), native.ptx()))
+            if (cubin, ptx) != (entry.cubin_sha256, entry.ptx_sha256):
+                code, instructions = machine_code.of_cubin(native.cubin()), machine_code.of_ptx(native.ptx())
         found.append(
             Library(
                 operator=operator,
@@ -47,6 +53,8 @@ def libraries(root: Path = ROOT) -> list[Library]:
                 sha256=file.digest() if file else entry.sha256,
                 cubin_sha256=cubin,
                 ptx_sha256=ptx,
+                machine_code_sha256=code,
+                ptx_instructions_sha256=instructions,
                 capability_revision=native.capability_revision if native else entry.capability_revision,
                 mapped=file is not None,
                 launches=native.launch_counts() if native else {},
@@ -91,14 +99,5 @@ def merge(parts: list[list[Library]]) -> list[Library]:
             for image, count in counts.items():
                 total[image] = total.get(image, 0) + count
         base = library if library.mapped else before
-        merged[library.operator] = Library(
-            operator=base.operator,
-            path=base.path,
-            sha256=base.sha256,
-            cubin_sha256=base.cubin_sha256,
-            ptx_sha256=base.ptx_sha256,
-            capability_revision=base.capability_revision,
-            mapped=base.mapped or before.mapped,
-            launches=launches,
-        )
+        merged[library.operator] = msgspec.structs.replace(base, mapped=base.mapped or before.mapped, launches=launches)
     return [merged[name] for name in sorted(merged)]

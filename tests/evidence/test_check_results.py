@@ -1,4 +1,4 @@
-"""``sm70-kernels verify``: every tampering is found and named."""
+"""``sm70-kernels check-results``: every tampering is found and named."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def flip(path: Path, place: int | None = None, bit: int = 1) -> None:
 
 
 def test_committed_runs_are_intact_and_indexed() -> None:
-    done = invoke("verify", ROOT / "results", "--json")
+    done = invoke("check-results", ROOT / "results", "--json")
     found = json.loads(done.output)
     committed = [report for report in found["runs"] if report["indexed"]]
     assert [report["findings"] for report in committed] == [[] for _ in committed]
@@ -85,7 +85,7 @@ def test_committed_runs_are_intact_and_indexed() -> None:
 
 
 def test_a_copy_is_intact(results: Path, installed: Path) -> None:
-    done = invoke("verify", results, installed, installed / LIBRARY, results / BENCH)
+    done = invoke("check-results", results, installed, installed / LIBRARY, results / BENCH)
     assert done.exit_code == 0, done.output
     assert "\nintact (3 runs of results; installed libraries; library libsm70_kv_cache.so; run" in done.output
 
@@ -152,7 +152,7 @@ TAMPERINGS: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_tampered_results(results: Path, name: str) -> None:
     tamper, sentence = TAMPERINGS[name]
     tamper(results)
-    done = invoke("verify", results)
+    done = invoke("check-results", results)
     assert done.exit_code == 1, done.output
     assert sentence in done.output
     assert "\nnot intact: " in done.output
@@ -184,7 +184,7 @@ def test_a_library_with_other_device_code(installed: Path, image: str, sentence:
     library = installed / LIBRARY
     flip(library, embedded_place(library, image))
     for path in (installed, library):
-        done = invoke("verify", path)
+        done = invoke("check-results", path)
         assert done.exit_code == 1
         assert f"{LIBRARY} {sentence}" in done.output
         assert f"{LIBRARY} has SHA-256" in done.output
@@ -195,7 +195,7 @@ def test_a_library_whose_hash_was_adapted_is_known_by_its_device_code(installed:
     before = sha256(library)
     flip(library, embedded_place(library, "ptx"))
     manifest.write_text(manifest.read_text().replace(before, sha256(library)))
-    done = invoke("verify", installed)
+    done = invoke("check-results", installed)
     assert done.exit_code == 1
     assert "its embedded PTX has" in done.output
 
@@ -219,7 +219,7 @@ def test_a_library_whose_hash_was_adapted_is_known_by_its_device_code(installed:
 )
 def test_tampered_installation(installed: Path, tamper: Callable[[Path], object], sentence: str) -> None:
     tamper(installed)
-    done = invoke("verify", installed)
+    done = invoke("check-results", installed)
     assert done.exit_code == 1
     assert sentence in done.output
 
@@ -235,11 +235,11 @@ def test_an_installed_wheels_record_vouches_for_the_manifest_too(installed: Path
     names = [LIBRARY, str(manifest.relative_to(installed))]
     record = "".join(f"{name},sha256={digest(installed / name)},1\n" for name in names)
     (folder / "RECORD").write_text(f"{record}sm70_kernels-0.1.0.dist-info/RECORD,,\n")
-    assert invoke("verify", installed).exit_code == 0
+    assert invoke("check-results", installed).exit_code == 0
     before = sha256(installed / LIBRARY)
     flip(installed / LIBRARY, 0x6000)
     manifest.write_text(manifest.read_text().replace(before, sha256(installed / LIBRARY)))
-    done = invoke("verify", installed)
+    done = invoke("check-results", installed)
     assert done.exit_code == 1
     assert [line.split()[0] for line in done.output.splitlines() if "the wheel's RECORD" in line] == names
 
@@ -288,14 +288,14 @@ def test_a_forgery_with_fitting_sums_contradicts_other_records(results: Path, na
     folder, file, pattern, replacement, sentence = FORGERIES[name]
     edit(results / folder, file, pattern, replacement)
     (results / sums.INDEX).unlink()
-    done = invoke("verify", results / folder)
+    done = invoke("check-results", results / folder)
     assert done.exit_code == 1, done.output
     assert sentence in done.output
 
 
 def test_a_forgery_with_fitting_sums_and_records_is_not_the_indexed_run(results: Path) -> None:
     edit(results / TEST, "junit.xml", r'time="\d', 'time="123')
-    done = invoke("verify", results)
+    done = invoke("check-results", results)
     assert done.exit_code == 1
     assert f"{TEST}/SHA256SUMS is not the one that INDEX lists" in done.output
     with pytest.raises(schema.EvidenceError, match="is not the run that INDEX lists"):
@@ -303,7 +303,7 @@ def test_a_forgery_with_fitting_sums_and_records_is_not_the_indexed_run(results:
 
 
 def test_a_path_that_is_nothing_is_a_usage_error(tmp_path: Path) -> None:
-    assert invoke("verify", tmp_path / "nothing").exit_code == 2
-    done = invoke("verify", tmp_path)
+    assert invoke("check-results", tmp_path / "nothing").exit_code == 2
+    done = invoke("check-results", tmp_path)
     assert done.exit_code == 2
     assert "--artifact" in done.output
