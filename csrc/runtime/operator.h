@@ -1,6 +1,8 @@
 // What an operator's op.cpp says once for its DSO.
 #pragma once
 
+#include <torch/csrc/stable/library.h>
+
 // A C function that Python finds in the DSO.
 #define SM70_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -12,4 +14,14 @@
         "sm70_kernels capability revision " #revision;                                                           \
     SM70_EXPORT int sm70_kernels_capability_revision() {                                                         \
         return revision;                                                                                         \
+    }
+
+// Registers a function as an operator's implementation, for CPU tensors too: the emulator runs them, and where it is
+// off they get the sentence that says what to do.
+#define SM70_IMPLEMENT(library, name, function)   \
+    STABLE_TORCH_LIBRARY_IMPL(library, CUDA, m) { \
+        m.impl(name, TORCH_BOX(&function));       \
+    }                                             \
+    STABLE_TORCH_LIBRARY_IMPL(library, CPU, m) {  \
+        m.impl(name, TORCH_BOX(&function));       \
     }

@@ -48,4 +48,16 @@ void OperatorCall::launch(const std::string& kernel, Dim3 grid, Dim3 block, int6
     runtime::launch(request);
 }
 
+PagedAttention declare_paged_attention(OperatorCall& call, const Tensor& q, const Tensor& key_cache,
+                                       const Tensor& value_cache, const Tensor& block_table, const Tensor& seq_lens,
+                                       const Tensor& out) {
+    // A braced list is evaluated from left to right: q, the first one declared, names the device.
+    return {call.reads("q", q),
+            call.reads("key_cache", key_cache),
+            call.reads("value_cache", value_cache),
+            call.reads("block_table", block_table),
+            call.reads("seq_lens", seq_lens),
+            call.writes("out", out)};
+}
+
 }  // namespace sm70::runtime

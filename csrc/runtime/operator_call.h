@@ -48,4 +48,13 @@ class OperatorCall {
     const DeviceFacts* device_ = nullptr;
 };
 
+// The tensors of attention over a paged cache that every call has.
+struct PagedAttention {
+    const Argument &q, &key_cache, &value_cache, &block_table, &seq_lens, &out;
+};
+PagedAttention declare_paged_attention(OperatorCall& call, const torch::stable::Tensor& q,
+                                       const torch::stable::Tensor& key_cache, const torch::stable::Tensor& value_cache,
+                                       const torch::stable::Tensor& block_table, const torch::stable::Tensor& seq_lens,
+                                       const torch::stable::Tensor& out);
+
 }  // namespace sm70::runtime

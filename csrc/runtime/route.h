@@ -2,8 +2,7 @@
 #pragma once
 
 #include <string>
-
-#include "runtime/operator.h"
+#include <utility>
 
 namespace sm70::runtime {
 

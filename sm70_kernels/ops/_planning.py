@@ -22,8 +22,11 @@ def called_while_tracing(function: Callable[P, int]) -> Callable[P, int]:
 
 
 @called_while_tracing
-def multiprocessors(library: _native.Library, device_type: str, index: int | None) -> int:
-    """SMs of a CUDA device, or of the emulated V100."""
+def multiprocessors(operator: str, device_type: str, index: int | None) -> int:
+    """SMs of a CUDA device, or of the emulated V100 that an operator's library runs on in this thread.
+
+    The operator is given by name: torch.compile takes no other constants than plain values.
+    """
     if device_type == "cpu":
-        return library.call_int64("sm70_kernels_emulated_multiprocessors")
+        return _native.loaded()[operator].call_int64("sm70_kernels_emulated_multiprocessors")
     return int(torch.cuda.get_device_properties(index).multi_processor_count)

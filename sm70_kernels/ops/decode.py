@@ -190,7 +190,7 @@ def plan(
     where = torch.device(device)
     if where.type not in ("cuda", "cpu"):
         raise _refuse("device", str(where), "a CUDA device, or cpu for the emulated V100", "Plan for a V100")
-    sms = multiprocessors(library, where.type, where.index)
+    sms = multiprocessors(library.operator, where.type, where.index)
     shape = (rows, query_heads, kv_heads, head_dim, max_tokens)
     return DecodePlan(*shape, name, variant, where, sms, _workspace_bytes(*shape, sms, variant))
 

@@ -241,7 +241,7 @@ def plan(
     where = torch.device(device)
     if where.type not in ("cuda", "cpu"):
         raise _refuse("device", repr(str(where)), "a CUDA device, or cpu for the emulated V100", "Plan for a V100")
-    sms = multiprocessors(library, where.type, where.index)
+    sms = multiprocessors(library.operator, where.type, where.index)
     shape = (queries, keys, query_heads, kv_heads, head_dim)
     workspace_bytes = _workspace_bytes(1 if sequences is None else sequences, *shape, sms)
     return PrefillPlan(*shape, sequences, where, sms, workspace_bytes)

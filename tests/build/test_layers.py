@@ -60,3 +60,10 @@ def test_every_operator_has_its_modules() -> None:
             assert (root / wanted).is_file(), f"operator {folder.name}: {wanted} is missing"
         assert list((root / "tests" / "ops").glob(f"test_{folder.name}*.py")), f"operator {folder.name} has no tests"
         assert f"## {folder.name}" in (root / "docs" / "operators.md").read_text(), f"{folder.name}: no contract"
+
+
+@pytest.mark.parametrize("folder", ["ops", "attention"])
+def test_product_does_not_import_the_laboratory(folder: str) -> None:
+    laboratory = re.compile(r"^\s*(?:from|import) sm70_kernels(?:\.| import .*\b)lab\b", re.MULTILINE)
+    for path in sorted((CSRC.parent / "sm70_kernels" / folder).rglob("*.py")):
+        assert not laboratory.search(path.read_text()), f"{folder}/{path.name} imports sm70_kernels.lab"

@@ -45,10 +45,10 @@ void require_shapes(const Argument& q, const Argument& key, const Argument& out,
     runtime::require_lse(lse, q, "[rows, Hq]", {"rows of q", "query heads of q"});
 }
 
-void require_rows(const Argument& q, const Argument& table, const Argument& lengths, const Argument* requests) {
+void require_rows(const Argument& q, const Argument& table, const Argument& seq_lens, const Argument* requests) {
     runtime::require_block_table(table);
-    runtime::require_dtype(lengths, {ScalarType::Int});
-    runtime::require_leading_sizes(lengths, q, "[rows]", {"rows of q"});
+    runtime::require_dtype(seq_lens, {ScalarType::Int});
+    runtime::require_leading_sizes(seq_lens, q, "[rows]", {"rows of q"});
     if (requests != nullptr) {
         runtime::require_dtype(*requests, {ScalarType::Int});
         runtime::require_leading_sizes(*requests, q, "[rows]", {"rows of q"});
@@ -82,10 +82,10 @@ void fill_queries(DecodeParams& params, const Argument& q, const Argument& out, 
     }
 }
 
-RowSchedule row_schedule(const Problem& problem, const Schedule& schedule, const Argument& lengths) {
+RowSchedule row_schedule(const Problem& problem, const Schedule& schedule, const Argument& seq_lens) {
     RowSchedule rows{};
-    rows.seq_lens = runtime::data_of<const int32_t>(lengths);
-    rows.seq_lens_stride = lengths.tensor.stride(0);
+    rows.seq_lens = runtime::data_of<const int32_t>(seq_lens);
+    rows.seq_lens_stride = seq_lens.tensor.stride(0);
     rows.rows = static_cast<int32_t>(problem.rows);
     rows.kv_heads = static_cast<int32_t>(problem.kv_heads);
     rows.max_tokens = static_cast<int32_t>(longest_row(problem));
@@ -125,12 +125,7 @@ void decode(const Tensor& q, const Tensor& key_cache, const Tensor& value_cache,
             const std::optional<Tensor>& k_scale_tensor, const std::optional<Tensor>& v_scale_tensor,
             const std::optional<Tensor>& row_requests, const std::optional<Tensor>& lse) {
     runtime::OperatorCall call(kOp);
-    const Argument& q_arg = call.reads("q", q);
-    const Argument& key_arg = call.reads("key_cache", key_cache);
-    const Argument& value_arg = call.reads("value_cache", value_cache);
-    const Argument& table_arg = call.reads("block_table", block_table);
-    const Argument& lengths_arg = call.reads("seq_lens", seq_lens);
-    const Argument& out_arg = call.writes("out", out);
+    const auto paged = runtime::declare_paged_attention(call, q, key_cache, value_cache, block_table, seq_lens, out);
     const Argument& workspace_arg = call.writes("workspace", workspace);
     const Argument* k_scale_arg = call.may_read("k_scale", k_scale_tensor);
     const Argument* v_scale_arg = call.may_read("v_scale", v_scale_tensor);
@@ -140,10 +135,10 @@ void decode(const Tensor& q, const Tensor& key_cache, const Tensor& value_cache,
 
     const CacheFormat format = runtime::require_cache_format(kOp, kv_format);
     const bool xqa = require_variant(variant);
-    runtime::require_caches(key_arg, value_arg, format);
-    require_shapes(q_arg, key_arg, out_arg, lse_arg);
-    require_rows(q_arg, table_arg, lengths_arg, requests_arg);
-    const int64_t alignment = require_alignment(key_arg, value_arg, xqa);
+    runtime::require_caches(paged.key_cache, paged.value_cache, format);
+    require_shapes(paged.q, paged.key_cache, paged.out, lse_arg);
+    require_rows(paged.q, paged.block_table, paged.seq_lens, requests_arg);
+    const int64_t alignment = require_alignment(paged.key_cache, paged.value_cache, xqa);
     const auto scales = runtime::require_cache_scales(kOp, k_scale, v_scale, k_scale_arg, v_scale_arg);
     const int64_t max_tokens = block_table.size(1) * key_cache.size(1);
     const Problem problem{q.size(0), q.size(1), key_cache.size(2), q.size(2), max_tokens, device.multiprocessors, xqa};
@@ -152,10 +147,10 @@ void decode(const Tensor& q, const Tensor& key_cache, const Tensor& value_cache,
     DecodeParams params{};
     params.softmax_scale_log2 = runtime::require_softmax_scale_log2(kOp, softmax_scale);
     params.partial_states = static_cast<float*>(runtime::require_workspace(workspace_arg, schedule.workspace_bytes));
-    params.kv = runtime::paged_kv(key_arg, value_arg, table_arg, scales, alignment);
-    params.schedule = row_schedule(problem, schedule, lengths_arg);
+    params.kv = runtime::paged_kv(paged.key_cache, paged.value_cache, paged.block_table, scales, alignment);
+    params.schedule = row_schedule(problem, schedule, paged.seq_lens);
     params.group = static_cast<int32_t>(problem.group());
-    fill_queries(params, q_arg, out_arg, lse_arg, requests_arg);
+    fill_queries(params, paged.q, paged.out, lse_arg, requests_arg);
     if (problem.rows == 0) return;  // nothing to do
 
     call.launch(route(format.name, problem), {static_cast<uint32_t>(schedule.blocks)},
@@ -187,9 +182,4 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sm70_kernels, m) {
         "float v_scale=1.0, Tensor? k_scale_tensor=None, Tensor? v_scale_tensor=None, Tensor? row_requests=None, "
         "Tensor(c!)? lse=None) -> ()");
 }
-STABLE_TORCH_LIBRARY_IMPL(sm70_kernels, CUDA, m) {
-    m.impl("decode", TORCH_BOX(&sm70::decode::decode));
-}
-STABLE_TORCH_LIBRARY_IMPL(sm70_kernels, CPU, m) {
-    m.impl("decode", TORCH_BOX(&sm70::decode::decode));
-}
+SM70_IMPLEMENT(sm70_kernels, "decode", sm70::decode::decode)

@@ -129,13 +129,13 @@ void write_paged_kv(const Tensor& k, const Tensor& v, const Tensor& key_cache, c
     call.launch(route("write", format.name, width), {static_cast<uint32_t>(blocks)}, {kThreads}, 0, params);
 }
 
-void require_tables(const Argument& lengths, const Argument& table, const Argument* out_table) {
-    runtime::require_dtype(lengths, {ScalarType::Int});
-    runtime::require_dims(lengths, 1, "[B]");
+void require_tables(const Argument& seq_lens, const Argument& table, const Argument* out_table) {
+    runtime::require_dtype(seq_lens, {ScalarType::Int});
+    runtime::require_dims(seq_lens, 1, "[B]");
     for (const Argument* argument : {&table, out_table}) {
         if (argument == nullptr) continue;
         runtime::require_block_table(*argument);
-        runtime::require_size(*argument, 0, lengths.tensor.size(0), "rows of seq_lens");
+        runtime::require_size(*argument, 0, seq_lens.tensor.size(0), "rows of seq_lens");
     }
 }
 
@@ -170,7 +170,7 @@ void gather_paged_kv(const Tensor& key_cache, const Tensor& value_cache, const T
     const Argument& key_arg = call.reads("key_cache", key_cache);
     const Argument& value_arg = call.reads("value_cache", value_cache);
     const Argument& table_arg = call.reads("block_table", block_table);
-    const Argument& lengths_arg = call.reads("seq_lens", seq_lens);
+    const Argument& seq_lens_arg = call.reads("seq_lens", seq_lens);
     const KeysAndValues kv{call.writes("k_out", k_out), call.writes("v_out", v_out), key_arg, value_arg};
     const Argument* k_scale_arg = call.may_read("k_scale", k_scale_tensor);
     const Argument* v_scale_arg = call.may_read("v_scale", v_scale_tensor);
@@ -179,7 +179,7 @@ void gather_paged_kv(const Tensor& key_cache, const Tensor& value_cache, const T
 
     const CacheFormat format = runtime::require_cache_format(kOp, kv_format);
     runtime::require_caches(key_arg, value_arg, format);
-    require_tables(lengths_arg, table_arg, out_table_arg);
+    require_tables(seq_lens_arg, table_arg, out_table_arg);
     const int64_t batch = seq_lens.size(0), page = key_cache.size(1);
     require_outputs(kv, batch, out_table_arg != nullptr);
     const auto scales = runtime::require_cache_scales(kOp, k_scale, v_scale, k_scale_arg, v_scale_arg);
@@ -197,7 +197,7 @@ void gather_paged_kv(const Tensor& key_cache, const Tensor& value_cache, const T
     params.v_out = token_tensor(kv.v);
     params.block_table = runtime::data_of<const int32_t>(table_arg);
     params.block_table_stride = block_table.stride(0);
-    params.seq_lens = runtime::data_of<const int32_t>(lengths_arg);
+    params.seq_lens = runtime::data_of<const int32_t>(seq_lens_arg);
     params.seq_lens_stride = seq_lens.stride(0);
     if (out_table_arg != nullptr) {
         params.out_block_table = runtime::data_of<const int32_t>(*out_table_arg);
@@ -223,7 +223,6 @@ void gather_paged_kv(const Tensor& key_cache, const Tensor& value_cache, const T
 
 }  // namespace sm70::kv_cache
 
-// The operators are registered for CPU tensors too, so that these get the sentence that says what to do.
 STABLE_TORCH_LIBRARY_FRAGMENT(sm70_kernels, m) {
     m.def(
         "write_paged_kv(Tensor k, Tensor v, Tensor(a!) key_cache, Tensor(b!) value_cache, Tensor slot_mapping, "
@@ -234,11 +233,5 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sm70_kernels, m) {
         "Tensor(a!) k_out, Tensor(b!) v_out, str kv_format, float k_scale=1.0, float v_scale=1.0, "
         "Tensor? k_scale_tensor=None, Tensor? v_scale_tensor=None, Tensor? out_block_table=None) -> ()");
 }
-STABLE_TORCH_LIBRARY_IMPL(sm70_kernels, CUDA, m) {
-    m.impl("write_paged_kv", TORCH_BOX(&sm70::kv_cache::write_paged_kv));
-    m.impl("gather_paged_kv", TORCH_BOX(&sm70::kv_cache::gather_paged_kv));
-}
-STABLE_TORCH_LIBRARY_IMPL(sm70_kernels, CPU, m) {
-    m.impl("write_paged_kv", TORCH_BOX(&sm70::kv_cache::write_paged_kv));
-    m.impl("gather_paged_kv", TORCH_BOX(&sm70::kv_cache::gather_paged_kv));
-}
+SM70_IMPLEMENT(sm70_kernels, "write_paged_kv", sm70::kv_cache::write_paged_kv)
+SM70_IMPLEMENT(sm70_kernels, "gather_paged_kv", sm70::kv_cache::gather_paged_kv)

@@ -194,9 +194,4 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sm70_kernels, m) {
         "max_seqlen_k=0, "
         "Tensor(c!)? lse=None) -> ()");
 }
-STABLE_TORCH_LIBRARY_IMPL(sm70_kernels, CUDA, m) {
-    m.impl("prefill", TORCH_BOX(&sm70::prefill::prefill));
-}
-STABLE_TORCH_LIBRARY_IMPL(sm70_kernels, CPU, m) {
-    m.impl("prefill", TORCH_BOX(&sm70::prefill::prefill));
-}
+SM70_IMPLEMENT(sm70_kernels, "prefill", sm70::prefill::prefill)

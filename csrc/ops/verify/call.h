@@ -66,16 +66,16 @@ inline void require_chunks(const Argument& q, const Problem& problem, const Sche
     }
 }
 
-inline void fill_queries(VerifyParams& params, const Argument& q, const Argument& lengths, const Argument& out,
+inline void fill_queries(VerifyParams& params, const Argument& q, const Argument& seq_lens, const Argument& out,
                          const Argument* lse) {
     params.q = runtime::data_of<const uint16_t>(q);
     params.q_request_stride = q.tensor.stride(0);
     params.q_row_stride = q.tensor.stride(1);
     params.q_head_stride = q.tensor.stride(2);
     params.q_aligned = runtime::heads_aligned(q.tensor, 16);
-    params.seq_lens = runtime::data_of<const int32_t>(lengths);
-    params.seq_lens_request_stride = lengths.tensor.stride(0);
-    params.seq_lens_row_stride = lengths.tensor.stride(1);
+    params.seq_lens = runtime::data_of<const int32_t>(seq_lens);
+    params.seq_lens_request_stride = seq_lens.tensor.stride(0);
+    params.seq_lens_row_stride = seq_lens.tensor.stride(1);
     params.out = runtime::data_of<uint16_t>(out);
     params.out_request_stride = out.tensor.stride(0);
     params.out_row_stride = out.tensor.stride(1);
@@ -121,12 +121,8 @@ inline void launch_combine(const runtime::OperatorCall& call, const VerifyParams
 inline void call(const char* op, const std::string& prefix, const Tensors& t, const std::string& kv_format,
                  const Numbers& numbers, bool one_chunk = false) {
     runtime::OperatorCall call(op);
-    const Argument& q = call.reads("q", t.q);
-    const Argument& key = call.reads("key_cache", t.key_cache);
-    const Argument& value = call.reads("value_cache", t.value_cache);
-    const Argument& table = call.reads("block_table", t.block_table);
-    const Argument& lengths = call.reads("seq_lens", t.seq_lens);
-    const Argument& out = call.writes("out", t.out);
+    const auto [q, key, value, table, seq_lens, out] =
+        runtime::declare_paged_attention(call, t.q, t.key_cache, t.value_cache, t.block_table, t.seq_lens, t.out);
     const Argument& workspace = call.writes("workspace", t.workspace);
     const Argument* k_scale = call.may_read("k_scale", t.k_scale);
     const Argument* v_scale = call.may_read("v_scale", t.v_scale);
@@ -138,8 +134,8 @@ inline void call(const char* op, const std::string& prefix, const Tensors& t, co
     require_shapes(q, key, out, lse);
     runtime::require_block_table(table);
     runtime::require_size(table, 0, t.q.size(0), "requests of q");
-    runtime::require_dtype(lengths, {runtime::ScalarType::Int});
-    runtime::require_leading_sizes(lengths, q, "[B, q_rows]", {"requests of q", "query rows of q"});
+    runtime::require_dtype(seq_lens, {runtime::ScalarType::Int});
+    runtime::require_leading_sizes(seq_lens, q, "[B, q_rows]", {"requests of q", "query rows of q"});
     const int64_t alignment = runtime::require_vector_alignment(
         {&key, &value}, "Align the cache, or run decode's variant 'scalar' row by row, which serves any layout");
     const auto scales = runtime::require_cache_scales(op, numbers.k_scale, numbers.v_scale, k_scale, v_scale);
@@ -153,7 +149,7 @@ inline void call(const char* op, const std::string& prefix, const Tensors& t, co
     params.softmax_scale_log2 = runtime::require_softmax_scale_log2(op, numbers.softmax_scale);
     params.partial_states = static_cast<float*>(runtime::require_workspace(workspace, schedule.workspace_bytes));
     params.kv = runtime::paged_kv(key, value, table, scales, alignment);
-    fill_queries(params, q, lengths, out, lse);
+    fill_queries(params, q, seq_lens, out, lse);
     fill_schedule(params, problem, schedule);
     if (problem.requests == 0) return;  // nothing to do
 

@@ -44,9 +44,4 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sm70_kernels, m) {
         "Tensor(a!) out, Tensor(b!) workspace, str kv_format, float softmax_scale, float k_scale=1.0, "
         "float v_scale=1.0, Tensor? k_scale_tensor=None, Tensor? v_scale_tensor=None, Tensor(c!)? lse=None) -> ()");
 }
-STABLE_TORCH_LIBRARY_IMPL(sm70_kernels, CUDA, m) {
-    m.impl("verify", TORCH_BOX(&sm70::verify::verify));
-}
-STABLE_TORCH_LIBRARY_IMPL(sm70_kernels, CPU, m) {
-    m.impl("verify", TORCH_BOX(&sm70::verify::verify));
-}
+SM70_IMPLEMENT(sm70_kernels, "verify", sm70::verify::verify)

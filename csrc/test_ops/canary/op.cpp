@@ -45,9 +45,4 @@ void canary(const Tensor& out, const Tensor& in, const std::string& fault) {
 STABLE_TORCH_LIBRARY_FRAGMENT(sm70_kernels_test, m) {
     m.def("canary(Tensor(a!) out, Tensor input, str fault) -> ()");
 }
-STABLE_TORCH_LIBRARY_IMPL(sm70_kernels_test, CUDA, m) {
-    m.impl("canary", TORCH_BOX(&sm70::canary::canary));
-}
-STABLE_TORCH_LIBRARY_IMPL(sm70_kernels_test, CPU, m) {
-    m.impl("canary", TORCH_BOX(&sm70::canary::canary));
-}
+SM70_IMPLEMENT(sm70_kernels_test, "canary", sm70::canary::canary)

@@ -15,7 +15,6 @@ SM70_CAPABILITY_REVISION(1)
 
 namespace sm70::decode_unmasked {
 
-using runtime::Argument;
 using torch::stable::Tensor;
 
 // q, out [rows, G, 64], caches [pages, page, 1, 64], rows of at most 128 tokens: one unit each, no workspace.
@@ -23,22 +22,17 @@ void decode_unmasked(const Tensor& q, const Tensor& key_cache, const Tensor& val
                      const Tensor& seq_lens, const Tensor& out, const std::string& kv_format, bool masked) {
     constexpr const char* kOp = "decode_unmasked";
     runtime::OperatorCall call(kOp);
-    const Argument& q_arg = call.reads("q", q);
-    const Argument& key_arg = call.reads("key_cache", key_cache);
-    const Argument& value_arg = call.reads("value_cache", value_cache);
-    const Argument& table_arg = call.reads("block_table", block_table);
-    const Argument& lengths_arg = call.reads("seq_lens", seq_lens);
-    const Argument& out_arg = call.writes("out", out);
+    const auto paged = runtime::declare_paged_attention(call, q, key_cache, value_cache, block_table, seq_lens, out);
     call.require_one_device();
 
     const auto format = runtime::require_cache_format(kOp, kv_format);
-    runtime::require_caches(key_arg, value_arg, format);
-    runtime::require_block_table(table_arg);
-    runtime::require_fp16(q_arg, 3, "[rows, G, 64]");
-    runtime::require_size(q_arg, 2, kHeadDim, "the one head dimension");
-    runtime::require_output(out_arg, q_arg, "[rows, G, 64]");
-    runtime::require_size(key_arg, 2, 1, "the one KV head");
-    runtime::require_size(key_arg, 3, kHeadDim, "the one head dimension");
+    runtime::require_caches(paged.key_cache, paged.value_cache, format);
+    runtime::require_block_table(paged.block_table);
+    runtime::require_fp16(paged.q, 3, "[rows, G, 64]");
+    runtime::require_size(paged.q, 2, kHeadDim, "the one head dimension");
+    runtime::require_output(paged.out, paged.q, "[rows, G, 64]");
+    runtime::require_size(paged.key_cache, 2, 1, "the one KV head");
+    runtime::require_size(paged.key_cache, 3, kHeadDim, "the one head dimension");
     const int64_t max_tokens = block_table.size(1) * key_cache.size(1);
     if (max_tokens > kLeafTokens) {
         runtime::refuse(kOp, "block_table", "rows of " + std::to_string(max_tokens) + " tokens", "at most a leaf's 128",
@@ -46,21 +40,22 @@ void decode_unmasked(const Tensor& q, const Tensor& key_cache, const Tensor& val
     }
 
     Params params{};
-    params.q = runtime::data_of<const uint16_t>(q_arg);
+    params.q = runtime::data_of<const uint16_t>(paged.q);
     params.q_row_stride = q.stride(0);
     params.q_head_stride = q.stride(1);
-    params.out = runtime::data_of<uint16_t>(out_arg);
+    params.out = runtime::data_of<uint16_t>(paged.out);
     params.out_row_stride = out.stride(0);
     params.out_head_stride = out.stride(1);
     params.softmax_scale_log2 = 1.4426950408889634f / 8.0f;
     params.group = static_cast<int32_t>(q.size(1));
-    params.schedule.seq_lens = runtime::data_of<const int32_t>(lengths_arg);
+    params.schedule.seq_lens = runtime::data_of<const int32_t>(paged.seq_lens);
     params.schedule.seq_lens_stride = seq_lens.stride(0);
     params.schedule.rows = static_cast<int32_t>(q.size(0));
     params.schedule.kv_heads = 1;
     params.schedule.max_tokens = static_cast<int32_t>(max_tokens);
     params.schedule.target = params.schedule.rows;
-    params.kv = runtime::paged_kv(key_arg, value_arg, table_arg, {1.0f, 1.0f, nullptr, nullptr}, 16);
+    params.kv =
+        runtime::paged_kv(paged.key_cache, paged.value_cache, paged.block_table, {1.0f, 1.0f, nullptr, nullptr}, 16);
 
     // A format without a kernel is the driver's to report.
     call.launch((masked ? "decode_masked_" : "decode_unmasked_") + format.name, {static_cast<uint32_t>(q.size(0))},
@@ -74,9 +69,4 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sm70_kernels_test, m) {
         "decode_unmasked(Tensor q, Tensor key_cache, Tensor value_cache, Tensor block_table, Tensor seq_lens, "
         "Tensor(a!) out, str kv_format, bool masked) -> ()");
 }
-STABLE_TORCH_LIBRARY_IMPL(sm70_kernels_test, CUDA, m) {
-    m.impl("decode_unmasked", TORCH_BOX(&sm70::decode_unmasked::decode_unmasked));
-}
-STABLE_TORCH_LIBRARY_IMPL(sm70_kernels_test, CPU, m) {
-    m.impl("decode_unmasked", TORCH_BOX(&sm70::decode_unmasked::decode_unmasked));
-}
+SM70_IMPLEMENT(sm70_kernels_test, "decode_unmasked", sm70::decode_unmasked::decode_unmasked)

@@ -33,9 +33,4 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sm70_kernels_test, m) {
         "Tensor(a!) out, Tensor(b!) workspace, str numerics, float softmax_scale, float k_scale=1.0, "
         "float v_scale=1.0, Tensor(c!)? lse=None) -> ()");
 }
-STABLE_TORCH_LIBRARY_IMPL(sm70_kernels_test, CUDA, m) {
-    m.impl("verify_controls", TORCH_BOX(&sm70::verify_controls::verify_controls));
-}
-STABLE_TORCH_LIBRARY_IMPL(sm70_kernels_test, CPU, m) {
-    m.impl("verify_controls", TORCH_BOX(&sm70::verify_controls::verify_controls));
-}
+SM70_IMPLEMENT(sm70_kernels_test, "verify_controls", sm70::verify_controls::verify_controls)
