@@ -8,14 +8,14 @@
 #include <string>
 #include <vector>
 
-#include "../emulator/api.h"
-#include "../emulator/error.h"
-#include "../emulator/instruments/instruments.h"
-#include "../emulator/instruments/liveness.h"
-#include "../emulator/instruments/pipes.h"
-#include "../emulator/module.h"
-#include "../emulator/opcodes.h"
-#include "../emulator/tensor_core.h"
+#include "emulator/api.h"
+#include "emulator/error.h"
+#include "emulator/module.h"
+#include "emulator/opcodes.h"
+#include "emulator/tensor_core.h"
+#include "instruments/instruments.h"
+#include "instruments/liveness.h"
+#include "instruments/pipes.h"
 
 namespace py = pybind11;
 using namespace pybind11::literals;
@@ -115,7 +115,7 @@ py::dict launch(Module& module, const std::string& kernel, const py::object& gri
     request.tensor_rounding = rounding_named(tensor_rounding);
     request.instruction_limit = instruction_limit;
     // A handle of the emulator's DSO, which is of the same build as this module.
-    request.instruments = reinterpret_cast<Instruments*>(static_cast<uintptr_t>(instruments));
+    request.observer = reinterpret_cast<LaunchObserver*>(static_cast<uintptr_t>(instruments));
     LaunchResult result;
     {
         const py::gil_scoped_release unlocked;

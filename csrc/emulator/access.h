@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <string>
 
-#include "error.h"
-#include "machine.h"
+#include "emulator/error.h"
+#include "emulator/machine.h"
 
 namespace sm70emu {
 

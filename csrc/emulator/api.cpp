@@ -1,47 +1,23 @@
-#include "api.h"
+#include "emulator/api.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
-#include <exception>
 #include <memory>
 #include <string>
 
-#include "disassembler.h"
-#include "error.h"
-#include "instruments/instruments.h"
-#include "module.h"
+#include "emulator/api_errors.h"
+#include "emulator/disassembler.h"
+#include "emulator/error.h"
+#include "emulator/module.h"
+#include "emulator/observer.h"
 
 struct sm70emu_module {
     sm70emu::Module module;
 };
 
-// Nothing but its base, so that its address is that of the base.
-struct sm70emu_instruments : sm70emu::Instruments {};
-
 namespace {
 
 using sm70emu::fail;
-
-void put_error(const std::string& text, char* error, uint64_t bytes) {
-    if (!error || bytes == 0) return;
-    const size_t length = std::min<size_t>(text.size(), bytes - 1);
-    std::memcpy(error, text.data(), length);
-    error[length] = '\0';
-}
-
-/// Runs the body; on an exception stores its text and returns false.
-template <class Body>
-bool guarded(char* error, uint64_t bytes, Body body) {
-    put_error("", error, bytes);
-    try {
-        body();
-        return true;
-    } catch (const std::exception& exception) {
-        put_error(exception.what(), error, bytes);
-        return false;
-    }
-}
+using sm70emu::guarded;
 
 sm70emu::LaunchRequest convert(const sm70emu_launch_request& from) {
     if (from.struct_bytes != sizeof(sm70emu_launch_request)) fail("launch request of another interface version");
@@ -62,7 +38,7 @@ sm70emu::LaunchRequest convert(const sm70emu_launch_request& from) {
     to.instruction_limit = from.instruction_limit;
     to.threads = from.threads;
     to.tensor_rounding = sm70emu::TensorRounding(from.tensor_rounding);
-    if (from.instruments) to.instruments = from.instruments;
+    to.observer = reinterpret_cast<sm70emu::LaunchObserver*>(from.observer);
     return to;
 }
 
@@ -141,40 +117,6 @@ int sm70emu_launch(sm70emu_module* module, const sm70emu_launch_request* request
         if (!outcome.error.empty()) fail(outcome.error);
     });
     return ok ? 0 : 1;
-}
-
-sm70emu_instruments* sm70emu_instruments_create(void) {
-    return new sm70emu_instruments;
-}
-
-void sm70emu_instruments_destroy(sm70emu_instruments* instruments) {
-    delete instruments;
-}
-
-int sm70emu_instruments_add(sm70emu_instruments* instruments, const char* name, const char* options, char* error,
-                            uint64_t error_bytes) {
-    return guarded(error, error_bytes, [&] { instruments->add(name, options ? options : ""); }) ? 0 : 1;
-}
-
-int sm70emu_instruments_mark(sm70emu_instruments* instruments, const char* name, uint64_t address, uint64_t bytes,
-                             const char* what, char* error, uint64_t error_bytes) {
-    return guarded(error, error_bytes, [&] { instruments->mark(name, address, bytes, what); }) ? 0 : 1;
-}
-
-char* sm70emu_instruments_report(sm70emu_instruments* instruments, const char* name, char* error,
-                                 uint64_t error_bytes) {
-    char* text = nullptr;
-    guarded(error, error_bytes, [&] {
-        const std::string report = instruments->report(name);
-        text = static_cast<char*>(std::malloc(report.size() + 1));
-        if (!text) fail("no memory for a report of " + std::to_string(report.size()) + " bytes");
-        std::memcpy(text, report.c_str(), report.size() + 1);
-    });
-    return text;
-}
-
-void sm70emu_text_free(char* text) {
-    std::free(text);
 }
 
 }  // extern "C"

@@ -16,8 +16,8 @@ extern "C" {
 
 typedef struct sm70emu_module sm70emu_module;
 
-/* Instruments that watch launches together: checkers, statistics, traces, timing. */
-typedef struct sm70emu_instruments sm70emu_instruments;
+/* What watches a launch. instruments/instruments_api.h makes one. */
+typedef struct sm70emu_observer sm70emu_observer;
 
 typedef struct sm70emu_buffer {
     const char* name;
@@ -45,7 +45,7 @@ typedef struct sm70emu_launch_request {
     uint64_t instruction_limit; /* warp instructions a block before it is taken to hang; 0: default */
     uint32_t threads;           /* worker threads; 0: one per processor */
     uint32_t tensor_rounding;
-    sm70emu_instruments* instruments; /* may be NULL */
+    sm70emu_observer* observer; /* may be NULL */
 } sm70emu_launch_request;
 
 typedef struct sm70emu_launch_result {
@@ -95,23 +95,6 @@ SM70EMU_API int sm70emu_symbol(sm70emu_module* module, const char* name, void** 
 /* Runs a kernel to its end. 0 on success; nonzero with the report in result->error. */
 SM70EMU_API int sm70emu_launch(sm70emu_module* module, const sm70emu_launch_request* request,
                                sm70emu_launch_result* result);
-
-/* Instruments serve any number of launches, one at a time. Destroy them when no launch uses them any more. */
-SM70EMU_API sm70emu_instruments* sm70emu_instruments_create(void);
-SM70EMU_API void sm70emu_instruments_destroy(sm70emu_instruments* instruments);
-
-/* Adds an instrument by name; options are lines "key=value". 0 on success; nonzero with the reason in `error`. */
-SM70EMU_API int sm70emu_instruments_add(sm70emu_instruments* instruments, const char* name, const char* options,
-                                        char* error, uint64_t error_bytes);
-
-/* Tells an instrument something about bytes of memory, in a word that it knows. 0 on success. */
-SM70EMU_API int sm70emu_instruments_mark(sm70emu_instruments* instruments, const char* name, uint64_t address,
-                                         uint64_t bytes, const char* what, char* error, uint64_t error_bytes);
-
-/* What an instrument saw, as JSON text that the caller gives back to sm70emu_text_free; NULL on failure. */
-SM70EMU_API char* sm70emu_instruments_report(sm70emu_instruments* instruments, const char* name, char* error,
-                                             uint64_t error_bytes);
-SM70EMU_API void sm70emu_text_free(char* text);
 
 #ifdef __cplusplus
 }

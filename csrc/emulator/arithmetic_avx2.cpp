@@ -6,17 +6,17 @@
 #include <type_traits>
 #include <utility>
 
-#include "binder.h"
-#include "machine.h"
-#include "numeric.h"
-#include "opcodes.h"
+#include "emulator/binder.h"
+#include "emulator/machine.h"
+#include "emulator/numeric.h"
+#include "emulator/opcodes.h"
 
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c,bmi,bmi2,lzcnt,popcnt")
 
 namespace sm70emu {
 namespace avx2 {
-#include "families/arithmetic.inl"
+#include "emulator/families/arithmetic.inl"
 }  // namespace avx2
 }  // namespace sm70emu
 

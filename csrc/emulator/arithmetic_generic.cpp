@@ -3,14 +3,14 @@
 #include <type_traits>
 #include <utility>
 
-#include "binder.h"
-#include "machine.h"
-#include "numeric.h"
-#include "opcodes.h"
+#include "emulator/binder.h"
+#include "emulator/machine.h"
+#include "emulator/numeric.h"
+#include "emulator/opcodes.h"
 
 namespace sm70emu {
 namespace generic {
-#include "families/arithmetic.inl"
+#include "emulator/families/arithmetic.inl"
 }  // namespace generic
 
 std::vector<OpcodeFamily> arithmetic_families_generic() {

@@ -2,9 +2,9 @@
 // the host; lanes of a warp go in ascending order.
 #include <iterator>
 
-#include "access.h"
-#include "binder.h"
-#include "opcodes.h"
+#include "emulator/access.h"
+#include "emulator/binder.h"
+#include "emulator/opcodes.h"
 
 namespace sm70emu {
 namespace {

@@ -1,4 +1,4 @@
-#include "binder.h"
+#include "emulator/binder.h"
 
 #include <algorithm>
 

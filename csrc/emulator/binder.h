@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "error.h"
-#include "instruction.h"
-#include "numeric.h"
+#include "emulator/error.h"
+#include "emulator/instruction.h"
+#include "emulator/numeric.h"
 
 namespace sm70emu {
 

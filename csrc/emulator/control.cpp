@@ -2,10 +2,10 @@
 #include <atomic>
 #include <iterator>
 
-#include "access.h"
-#include "binder.h"
-#include "machine.h"
-#include "opcodes.h"
+#include "emulator/access.h"
+#include "emulator/binder.h"
+#include "emulator/machine.h"
+#include "emulator/opcodes.h"
 
 namespace sm70emu {
 namespace {

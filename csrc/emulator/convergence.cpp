@@ -1,7 +1,7 @@
 // Independent thread scheduling. A warp is a list of groups; a group is a set of lanes at one program counter. Branches
 // split groups, convergence points, WARPSYNC and meeting at one program counter join them.
-#include "error.h"
-#include "machine.h"
+#include "emulator/error.h"
+#include "emulator/machine.h"
 
 namespace sm70emu {
 namespace {

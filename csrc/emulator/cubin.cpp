@@ -1,11 +1,11 @@
-#include "cubin.h"
+#include "emulator/cubin.h"
 
 #include <elf.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include "error.h"
+#include "emulator/error.h"
 
 namespace sm70emu {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "source_lines.h"
+#include "emulator/source_lines.h"
 
 namespace sm70emu {
 

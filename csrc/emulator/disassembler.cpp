@@ -1,4 +1,4 @@
-#include "disassembler.h"
+#include "emulator/disassembler.h"
 
 #include <fcntl.h>
 #include <spawn.h>
@@ -12,8 +12,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "error.h"
-#include "sha256.h"
+#include "emulator/error.h"
+#include "emulator/sha256.h"
 
 extern char** environ;
 

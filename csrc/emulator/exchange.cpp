@@ -4,10 +4,10 @@
 #include <string_view>
 #include <utility>
 
-#include "access.h"
-#include "binder.h"
-#include "machine.h"
-#include "opcodes.h"
+#include "emulator/access.h"
+#include "emulator/binder.h"
+#include "emulator/machine.h"
+#include "emulator/opcodes.h"
 
 namespace sm70emu {
 namespace {

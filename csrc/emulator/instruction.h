@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "listing.h"
-#include "source_lines.h"
+#include "emulator/listing.h"
+#include "emulator/source_lines.h"
 
 namespace sm70emu {
 

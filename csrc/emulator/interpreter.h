@@ -1,8 +1,8 @@
 // The inner loop. An observer sees every instruction before and after it executes; with NoObserver nothing of that is
-// left in the code. WatcherList (instruments/) is the observer that hands on to instruments.
+// left in the code. ObserverList (observer.h) is the one of a launch that is watched.
 #pragma once
 
-#include "machine.h"
+#include "emulator/machine.h"
 
 namespace sm70emu {
 

@@ -1,9 +1,9 @@
-#include "listing.h"
+#include "emulator/listing.h"
 
 #include <cctype>
 #include <cstdlib>
 
-#include "error.h"
+#include "emulator/error.h"
 
 namespace sm70emu {
 namespace {

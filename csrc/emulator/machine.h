@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "instruction.h"
-#include "memory.h"
+#include "emulator/instruction.h"
+#include "emulator/memory.h"
 
 namespace sm70emu {
 

@@ -1,8 +1,8 @@
-#include "memory.h"
+#include "emulator/memory.h"
 
 #include <algorithm>
 
-#include "error.h"
+#include "emulator/error.h"
 
 namespace sm70emu {
 

@@ -2,9 +2,9 @@
 #include <cstring>
 #include <iterator>
 
-#include "access.h"
-#include "binder.h"
-#include "opcodes.h"
+#include "emulator/access.h"
+#include "emulator/binder.h"
+#include "emulator/opcodes.h"
 
 namespace sm70emu {
 namespace {

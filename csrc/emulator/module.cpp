@@ -1,8 +1,8 @@
-#include "module.h"
+#include "emulator/module.h"
 
 #include <cstring>
 
-#include "error.h"
+#include "emulator/error.h"
 
 namespace sm70emu {
 namespace {

@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include "cubin.h"
-#include "launch.h"
-#include "listing.h"
-#include "opcodes.h"
+#include "emulator/cubin.h"
+#include "emulator/listing.h"
+#include "emulator/opcodes.h"
+#include "emulator/run_launch.h"
 
 namespace sm70emu {
 

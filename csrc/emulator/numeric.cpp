@@ -1,9 +1,9 @@
-#include "numeric.h"
+#include "emulator/numeric.h"
 
 #include <cfenv>
 #include <cmath>
 
-#include "error.h"
+#include "emulator/error.h"
 
 namespace sm70emu {
 

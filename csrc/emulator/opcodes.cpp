@@ -1,9 +1,9 @@
-#include "opcodes.h"
+#include "emulator/opcodes.h"
 
 #include <string_view>
 #include <unordered_map>
 
-#include "binder.h"
+#include "emulator/binder.h"
 
 namespace sm70emu {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "instruction.h"
-#include "machine.h"
+#include "emulator/instruction.h"
+#include "emulator/machine.h"
 
 namespace sm70emu {
 

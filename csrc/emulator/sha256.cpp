@@ -1,4 +1,4 @@
-#include "sha256.h"
+#include "emulator/sha256.h"
 
 #include <array>
 #include <cmath>

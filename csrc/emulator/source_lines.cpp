@@ -1,4 +1,4 @@
-#include "source_lines.h"
+#include "emulator/source_lines.h"
 
 #include <cstring>
 

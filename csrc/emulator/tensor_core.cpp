@@ -1,12 +1,12 @@
-#include "tensor_core.h"
+#include "emulator/tensor_core.h"
 
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 
-#include "binder.h"
-#include "numeric.h"
-#include "opcodes.h"
+#include "emulator/binder.h"
+#include "emulator/numeric.h"
+#include "emulator/opcodes.h"
 
 namespace sm70emu {
 namespace {

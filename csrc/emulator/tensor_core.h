@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "machine.h"
+#include "emulator/machine.h"
 
 namespace sm70emu {
 

@@ -1,8 +1,8 @@
 // The tensor core step eight lanes (one quad-pair) at a time. Same results as the scalar form, bit for bit.
 #include <immintrin.h>
 
-#include "numeric.h"
-#include "tensor_core.h"
+#include "emulator/numeric.h"
+#include "emulator/tensor_core.h"
 
 #define SM70EMU_AVX2 __attribute__((target("avx2,fma,f16c"), always_inline)) inline
 

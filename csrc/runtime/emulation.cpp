@@ -148,7 +148,7 @@ void launch_emulated(const Launch& request) {
     launch.instruction_limit = how.instruction_limit;
     launch.threads = how.threads;
     launch.tensor_rounding = how.round_to_nearest ? SM70EMU_NEAREST : SM70EMU_TRUNCATE;
-    launch.instruments = static_cast<sm70emu_instruments*>(how.instruments);
+    launch.observer = static_cast<sm70emu_observer*>(how.instruments);
     sm70emu_launch_result result{};
     result.struct_bytes = sizeof(result);
     if (emulator().launch(emulator().module, &launch, &result) != 0) {

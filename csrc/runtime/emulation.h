@@ -22,7 +22,7 @@ struct sm70_kernels_emulation {
     uint64_t seed;               // shuffles the schedule; 0: natural order
     uint64_t max_blocks;         // run at most so many blocks of a grid, evenly spaced; 0: all
     uint64_t instruction_limit;  // warp instructions of a block before it is taken to hang
-    void* instruments;           // sm70emu_instruments that watch the launches; may be null
+    void* instruments;           // sm70emu_observer, the instruments that watch the launches; may be null
 };
 }
 

@@ -1,8 +1,8 @@
 """Writes build/build.ninja: every command of the build, and what it depends on.
 
 An operator goes through  kernel.cu -> kernel.ptx -> kernel.cubin -> kernel.sass, resources.txt  and, with op.cpp and
-csrc/runtime, into one DSO. The emulator is one DSO of csrc/emulator; the interpreter module is csrc/bindings with the
-same objects. Ninja runs in the checkout, so that every path of the project is relative.
+csrc/runtime, into one DSO. The emulator is one DSO of csrc/emulator and csrc/instruments; the interpreter module is
+csrc/bindings with the same objects. Ninja runs in the checkout, so that every path of the project is relative.
 """
 
 from __future__ import annotations
@@ -145,6 +145,7 @@ def _rules(toolchain: Toolchain) -> list[str]:
         "",
         f"runtime_options = {' '.join(includes['runtime'])}",
         f"emulator_options = {' '.join(EMULATOR_FLAGS)}",
+        f"instruments_options = {' '.join(EMULATOR_FLAGS)}",
         f"bindings_options = {' '.join(includes['bindings'])}",
         f"torch_libraries = -Wl,--no-undefined -L{_quote(toolchain.torch_lib)} "
         "-Wl,--as-needed -ltorch_cpu -ltorch_cuda -ldl",
@@ -220,7 +221,9 @@ def write(toolchain: Toolchain) -> Path:
     lines += _rules(toolchain)
     runtime_lines, runtime_objects = _compile_edges("runtime", "build/runtime")
     emulator_lines, emulator_objects = _compile_edges("emulator", "build/emulator")
-    lines += runtime_lines + emulator_lines
+    instrument_lines, instrument_objects = _compile_edges("instruments", "build/instruments")
+    emulator_objects += instrument_objects
+    lines += runtime_lines + emulator_lines + instrument_lines
     everything: list[str] = []
     for kind in ("ops", "test_ops"):
         for operator in operators(kind=kind):

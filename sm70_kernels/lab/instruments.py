@@ -5,7 +5,7 @@
             ...
         counts = instruments.report("execution_counts")
 
-The instruments themselves are in ``csrc/emulator/instruments``; ``docs/emulator.md`` says what each reports.
+The instruments themselves are in ``csrc/instruments``; ``docs/emulator.md`` says what each reports.
 """
 
 from __future__ import annotations

@@ -3,14 +3,14 @@
 
 // Later files use what earlier ones define.
 // clang-format off
-#include "lanes.inl"
-#include "integer.inl"
-#include "bits.inl"
-#include "float.inl"
-#include "special.inl"
-#include "half.inl"
-#include "double.inl"
-#include "convert.inl"
+#include "emulator/families/lanes.inl"
+#include "emulator/families/integer.inl"
+#include "emulator/families/bits.inl"
+#include "emulator/families/float.inl"
+#include "emulator/families/special.inl"
+#include "emulator/families/half.inl"
+#include "emulator/families/double.inl"
+#include "emulator/families/convert.inl"
 // clang-format on
 
 static constexpr OpcodeFamily kFamilies[] = {

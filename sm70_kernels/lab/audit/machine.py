@@ -1,4 +1,4 @@
-"""The V100 in numbers, as the audit uses them. The pipes' cycles are in ``csrc/emulator/instruments/pipes.cpp``."""
+"""The V100 in numbers, as the audit uses them. The pipes' cycles are in ``csrc/instruments/pipes.cpp``."""
 
 from __future__ import annotations
 

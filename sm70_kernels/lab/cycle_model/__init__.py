@@ -10,7 +10,7 @@ start to end, and the beginnings of all that run at the same time. So the tensor
 depends on them, and memory that no chosen block touches is never backed: ``torch.empty`` of many gigabytes is fine.
 
 Every number is an estimate, never a measurement. It carries the revision of the machine table,
-``csrc/emulator/instruments/timing/machine.cpp``, and has the error that ``docs/cycle-model.md`` gives.
+``csrc/instruments/timing/machine_table.cpp``, and has the error that ``docs/cycle-model.md`` gives.
 """
 
 from sm70_kernels.lab.cycle_model.model import CLOCKS_MHZ, AtClock, Estimate, KernelEstimate, estimate, machine_table
