@@ -15,6 +15,12 @@ inline bool lane_in(uint32_t mask, int lane) {
     return mask >> lane & 1;
 }
 
+/// Calls body(lane) for the lanes of a mask, in ascending order.
+template <class Body>
+void for_each_lane(uint32_t lanes, Body body) {
+    for (; lanes; lanes &= lanes - 1) body(__builtin_ctz(lanes));
+}
+
 inline void write_masked(uint32_t* row, uint32_t exec, uint32_t value) {
     for (int lane = 0; lane < kLanes; ++lane)
         if (lane_in(exec, lane)) row[lane] = value;
@@ -25,18 +31,22 @@ struct LaneAddresses {
 };
 
 /// 64-bit base (two rows) plus displacement.
-inline void global_addresses(const Core& core, const Instruction& in, LaneAddresses& out) {
+inline LaneAddresses global_addresses(const Core& core, const Instruction& in) {
+    LaneAddresses addresses;
     const uint32_t* base = core.row(in.a);
     const auto displacement = uint64_t(in.offset);
     for (int lane = 0; lane < kLanes; ++lane)
-        out.at[lane] = (uint64_t(base[kLanes + lane]) << 32 | base[lane]) + displacement;
+        addresses.at[lane] = (uint64_t(base[kLanes + lane]) << 32 | base[lane]) + displacement;
+    return addresses;
 }
 
 /// 32-bit base, scaled, plus displacement; wraps like the machine's 32-bit adder.
-inline void window_addresses(const Core& core, const Instruction& in, LaneAddresses& out) {
+inline LaneAddresses window_addresses(const Core& core, const Instruction& in) {
+    LaneAddresses addresses;
     const uint32_t* base = core.row(in.a);
     const auto displacement = uint32_t(in.offset);
-    for (int lane = 0; lane < kLanes; ++lane) out.at[lane] = uint32_t((base[lane] << in.mode) + displacement);
+    for (int lane = 0; lane < kLanes; ++lane) addresses.at[lane] = uint32_t((base[lane] << in.mode) + displacement);
+    return addresses;
 }
 
 [[noreturn]] inline void refuse_access(Core& core, int lane, const std::string& why) {
@@ -51,18 +61,18 @@ inline void check_alignment(Core& core, int lane, uint64_t address, uint32_t wid
                           hex(address));
 }
 
-inline bool holds(const GlobalBuffer& buffer, uint64_t address, uint32_t width, bool writing) {
+inline bool holds(const GlobalBuffer& buffer, uint64_t address, uint32_t width, AccessKind kind) {
     const uint64_t into = address - buffer.address;
-    return into < buffer.bytes && buffer.bytes - into >= width && (!writing || buffer.writable);
+    return into < buffer.bytes && buffer.bytes - into >= width && buffer.allows(kind);
 }
 
 /// Host address of a global access by one lane.
-inline uint8_t* global_pointer(Core& core, int lane, uint64_t address, uint32_t width, bool writing) {
+inline uint8_t* global_pointer(Core& core, int lane, uint64_t address, uint32_t width, AccessKind kind) {
     check_alignment(core, lane, address, width, "global");
     const GlobalBuffer*& buffer = core.buffers[core.pc];
-    if (!buffer || !holds(*buffer, address, width, writing)) {
-        const GlobalBuffer* found = core.launch->memory.find(address, width, writing);
-        if (!found) refuse_access(core, lane, core.launch->memory.explain(address, width, writing));
+    if (!buffer || !holds(*buffer, address, width, kind)) {
+        const GlobalBuffer* found = core.launch->memory.find(address, width, kind);
+        if (!found) refuse_access(core, lane, core.launch->memory.explain(address, width, kind));
         buffer = found;
     }
     return reinterpret_cast<uint8_t*>(address);
@@ -88,10 +98,10 @@ inline uint32_t* local_word(Core& core, int lane, uint64_t address, uint32_t wid
 }
 
 /// Whether all lanes lie in one buffer, aligned; then no lane needs a check of its own.
-inline bool all_in_one_buffer(Core& core, const LaneAddresses& addresses, uint32_t width, bool writing) {
+inline bool all_in_one_buffer(Core& core, const LaneAddresses& addresses, uint32_t width, AccessKind kind) {
     const GlobalBuffer*& buffer = core.buffers[core.pc];
-    if (!buffer || !holds(*buffer, addresses.at[0], width, writing)) {
-        const GlobalBuffer* found = core.launch->memory.find(addresses.at[0], width, writing);
+    if (!buffer || !holds(*buffer, addresses.at[0], width, kind)) {
+        const GlobalBuffer* found = core.launch->memory.find(addresses.at[0], width, kind);
         if (!found) return false;
         buffer = found;
     }

@@ -9,14 +9,13 @@
 namespace sm70emu {
 namespace {
 
-enum class Operation : uint8_t { Add, Min, Max, Inc, Dec, And, Or, Xor, Exchange, CompareAndSwap };
+enum class AtomicOperation : uint8_t { Add, Min, Max, Inc, Dec, And, Or, Xor, Exchange, CompareAndSwap };
 enum class ValueType : uint8_t { U32, S32, U64, S64, F32, F64, F16x2 };
-enum class Space : uint8_t { Global, Shared, Generic };
 
 struct AtomicForm {
-    Operation operation;
+    AtomicOperation operation;
     ValueType type;
-    Space space;
+    MemorySpace space;
     bool returns_success;  // ATOMS.CAST: 1 if the swap was done
 };
 
@@ -25,13 +24,13 @@ uint32_t pack(AtomicForm f) {
     return uint32_t(f.operation) | uint32_t(f.type) << 8 | uint32_t(f.space) << 16 | uint32_t(f.returns_success) << 24;
 }
 AtomicForm unpack(uint32_t v) {
-    return {Operation(v & 0xff), ValueType(v >> 8 & 0xff), Space(v >> 16 & 0xff), (v >> 24 & 1) != 0};
+    return {AtomicOperation(v & 0xff), ValueType(v >> 8 & 0xff), MemorySpace(v >> 16 & 0xff), (v >> 24 & 1) != 0};
 }
 
 bool is_float(ValueType type) {
     return type == ValueType::F32 || type == ValueType::F64 || type == ValueType::F16x2;
 }
-uint32_t bytes_of(ValueType type) {
+uint32_t width_of(ValueType type) {
     return type == ValueType::U64 || type == ValueType::S64 || type == ValueType::F64 ? 8 : 4;
 }
 
@@ -48,7 +47,7 @@ Word combine(AtomicForm form, Word old, Word operand, Word compare) {
     using Signed = std::make_signed_t<Word>;
     const bool is_signed = form.type == ValueType::S32 || form.type == ValueType::S64;
     switch (form.operation) {
-        case Operation::Add:
+        case AtomicOperation::Add:
             if (form.type == ValueType::F32) {
                 const float sum = flushed(flushed(as_float(uint32_t(old))) + flushed(as_float(uint32_t(operand))));
                 return sum == sum ? as_bits(sum) : kCanonicalNaN32;
@@ -61,15 +60,15 @@ Word combine(AtomicForm form, Word old, Word operand, Word compare) {
                 return add_half(uint32_t(old) & 0xffff, uint32_t(operand) & 0xffff) |
                        add_half(uint32_t(old) >> 16, uint32_t(operand) >> 16) << 16;
             return old + operand;
-        case Operation::Min: return (is_signed ? Signed(operand) < Signed(old) : operand < old) ? operand : old;
-        case Operation::Max: return (is_signed ? Signed(operand) > Signed(old) : operand > old) ? operand : old;
-        case Operation::Inc: return old >= operand ? 0 : old + 1;
-        case Operation::Dec: return old == 0 || old > operand ? operand : old - 1;
-        case Operation::And: return old & operand;
-        case Operation::Or: return old | operand;
-        case Operation::Xor: return old ^ operand;
-        case Operation::Exchange: return operand;
-        case Operation::CompareAndSwap: break;
+        case AtomicOperation::Min: return (is_signed ? Signed(operand) < Signed(old) : operand < old) ? operand : old;
+        case AtomicOperation::Max: return (is_signed ? Signed(operand) > Signed(old) : operand > old) ? operand : old;
+        case AtomicOperation::Inc: return old >= operand ? 0 : old + 1;
+        case AtomicOperation::Dec: return old == 0 || old > operand ? operand : old - 1;
+        case AtomicOperation::And: return old & operand;
+        case AtomicOperation::Or: return old | operand;
+        case AtomicOperation::Xor: return old ^ operand;
+        case AtomicOperation::Exchange: return operand;
+        case AtomicOperation::CompareAndSwap: break;
     }
     return old == compare ? operand : old;
 }
@@ -90,20 +89,17 @@ uint64_t read_rows(const uint32_t* row, int lane, uint32_t bytes) {
 
 void run_atomic(Core& core, const Instruction& in, uint32_t exec) {
     const AtomicForm form = unpack(in.immediate);
-    const uint32_t bytes = bytes_of(form.type);
-    LaneAddresses addresses;
-    if (form.space == Space::Shared)
-        window_addresses(core, in, addresses);
-    else
-        global_addresses(core, in, addresses);
+    const uint32_t bytes = width_of(form.type);
+    const LaneAddresses addresses =
+        form.space == MemorySpace::Shared ? window_addresses(core, in) : global_addresses(core, in);
     const uint32_t *operand_row = core.row(in.b), *compare_row = core.row(in.c);
     uint32_t* d = core.destination(in.destination);
     uint32_t performed = 0;
     for (int lane = 0; lane < kLanes; ++lane) {
         if (!lane_in(exec, lane)) continue;
         uint64_t address = addresses.at[lane];
-        bool in_shared = form.space == Space::Shared;
-        if (form.space == Space::Generic) {
+        bool in_shared = form.space == MemorySpace::Shared;
+        if (form.space == MemorySpace::Generic) {
             if (address - kSharedWindow < kWindowBytes) {
                 in_shared = true;
                 address -= kSharedWindow;
@@ -116,8 +112,8 @@ void run_atomic(Core& core, const Instruction& in, uint32_t exec) {
                 continue;
             }
         }
-        uint8_t* where =
-            in_shared ? shared_pointer(core, lane, address, bytes) : global_pointer(core, lane, address, bytes, true);
+        uint8_t* where = in_shared ? shared_pointer(core, lane, address, bytes)
+                                   : global_pointer(core, lane, address, bytes, AccessKind::Atomic);
         const uint64_t operand = read_rows(operand_row, lane, bytes), compare = read_rows(compare_row, lane, bytes);
         const uint64_t old = bytes == 8 ? apply<uint64_t>(where, form, operand, compare)
                                         : apply<uint32_t>(where, form, uint32_t(operand), uint32_t(compare));
@@ -128,22 +124,22 @@ void run_atomic(Core& core, const Instruction& in, uint32_t exec) {
     core.write_predicate(in.predicate0, performed, exec);
 }
 
-Operation take_operation(Binder& b) {
-    return Operation(b.require({"ADD", "MIN", "MAX", "INC", "DEC", "AND", "OR", "XOR", "EXCH", "CAS"}));
+AtomicOperation take_operation(Binder& b) {
+    return AtomicOperation(b.require({"ADD", "MIN", "MAX", "INC", "DEC", "AND", "OR", "XOR", "EXCH", "CAS"}));
 }
 
-ValueType take_type(Binder& b, Operation operation) {
+ValueType take_type(Binder& b, AtomicOperation operation) {
     if (b.take("F32")) {
         if (!b.take("FTZ") || !b.take("RN")) b.refuse("F32 atomic without .FTZ.RN");
-        if (operation != Operation::Add) b.refuse("F32 atomic other than ADD");
+        if (operation != AtomicOperation::Add) b.refuse("F32 atomic other than ADD");
         return ValueType::F32;
     }
     if (b.take("F64")) {
-        if (!b.take("RN") || operation != Operation::Add) b.refuse("F64 atomic other than ADD.RN");
+        if (!b.take("RN") || operation != AtomicOperation::Add) b.refuse("F64 atomic other than ADD.RN");
         return ValueType::F64;
     }
     if (b.take("F16x2")) {
-        if (!b.take("RN") || operation != Operation::Add) b.refuse("F16x2 atomic other than ADD.RN");
+        if (!b.take("RN") || operation != AtomicOperation::Add) b.refuse("F16x2 atomic other than ADD.RN");
         return ValueType::F16x2;
     }
     if (b.take("64") || b.take("U64")) return ValueType::U64;
@@ -158,54 +154,42 @@ void take_scope(Binder& b) {
     b.choose({"CTA", "SM", "GPU", "SYS"});
 }
 
-void take_address(Binder& b, int base_registers) {
-    const Operand& operand = b.next(OperandKind::Address);
-    b.no_suffix(operand);
-    if (operand.scale_shift && base_registers != 1) b.refuse("scaled address '" + operand.text + "'");
-    if (operand.index >= 0) {
-        b.out.a.row = b.register_row(operand, base_registers);
-        b.out.a.space = 0;
-    }
-    b.out.mode = uint8_t(operand.scale_shift);
-    b.out.offset = operand.value;
-}
-
 void finish_atomic(Binder& b, AtomicForm form, bool returns) {
-    const int registers = bytes_of(form.type) == 8 ? 2 : 1;
+    const int registers = width_of(form.type) == 8 ? 2 : 1;
     if (returns && b.next_is(OperandKind::Predicate)) b.out.predicate0 = b.predicate_destination();
     b.out.destination = returns ? b.destination(registers) : b.sink_row;
-    take_address(b, form.space == Space::Shared ? 1 : 2);
-    if (form.operation == Operation::CompareAndSwap) b.out.c = b.bits(registers);
+    b.address(form.space == MemorySpace::Shared ? AddressBase::ScalableRegister : AddressBase::Pair);
+    if (form.operation == AtomicOperation::CompareAndSwap) b.out.c = b.bits(registers);
     b.out.b = b.bits(registers);
     b.out.width = uint8_t(4 * registers);
     b.out.immediate = pack(form);
     b.handler(&run_atomic);
 }
 
-void bind_global(Binder& b, Space space, bool returns) {
+void bind_global(Binder& b, MemorySpace space, bool returns) {
     take_scope(b);
-    const Operation operation = take_operation(b);
+    const AtomicOperation operation = take_operation(b);
     finish_atomic(b, {operation, take_type(b, operation), space, false}, returns);
 }
 void bind_atomg(Binder& b) {
-    bind_global(b, Space::Global, true);
+    bind_global(b, MemorySpace::Global, true);
 }
 void bind_atom(Binder& b) {
-    bind_global(b, Space::Generic, true);
+    bind_global(b, MemorySpace::Generic, true);
 }
 void bind_red(Binder& b) {
-    bind_global(b, Space::Global, false);
+    bind_global(b, MemorySpace::Global, false);
 }
 
 void bind_atoms(Binder& b) {
     if (b.take("CAST")) {
         if (!b.take("SPIN")) b.refuse("ATOMS.CAST without .SPIN");
         const ValueType type = b.take("64") ? ValueType::U64 : ValueType::U32;
-        finish_atomic(b, {Operation::CompareAndSwap, type, Space::Shared, true}, true);
+        finish_atomic(b, {AtomicOperation::CompareAndSwap, type, MemorySpace::Shared, true}, true);
         return;
     }
-    const Operation operation = take_operation(b);
-    finish_atomic(b, {operation, take_type(b, operation), Space::Shared, false}, true);
+    const AtomicOperation operation = take_operation(b);
+    finish_atomic(b, {operation, take_type(b, operation), MemorySpace::Shared, false}, true);
 }
 
 constexpr Opcode kOpcodes[] = {{"ATOMG", bind_atomg}, {"ATOM", bind_atom}, {"RED", bind_red}, {"ATOMS", bind_atoms}};

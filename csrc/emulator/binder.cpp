@@ -249,6 +249,18 @@ uint32_t Binder::small_immediate(uint32_t limit) {
     return uint32_t(operand.value);
 }
 
+void Binder::address(AddressBase base) {
+    const Operand& operand = next(OperandKind::Address);
+    no_suffix(operand);
+    if (operand.scale_shift && base != AddressBase::ScalableRegister) refuse("scaled address '" + operand.text + "'");
+    if (operand.index >= 0) {
+        out.a.row = register_row(operand, base == AddressBase::Pair ? 2 : 1);
+        out.a.space = 0;
+    }
+    out.mode = uint8_t(operand.scale_shift);
+    out.offset = operand.value;
+}
+
 void Binder::finish() {
     if (!modifiers_.empty()) refuse("modifier ." + modifiers_.front() + " is not implemented for " + parsed.opcode);
     if (more()) refuse("operand '" + peek().text + "' is not implemented for " + parsed.opcode);

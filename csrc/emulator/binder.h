@@ -33,6 +33,9 @@ class ConstantTable {
 /// How a float or integer source may be decorated.
 enum class SourceKind { Integer, Inverted, Float, Bits };
 
+/// The register operand of an address: a pair for 64 bits, one for 32 bits, or one that may be scaled ([R.X4 + ...]).
+enum class AddressBase { Pair, Register, ScalableRegister };
+
 struct Binder {
     const ParsedInstruction& parsed;
     Instruction& out;
@@ -76,6 +79,8 @@ struct Binder {
     /// The row of a register operand that is read, with the given number of consecutive registers and alignment.
     uint16_t register_row(const Operand& operand, int count);
     uint32_t small_immediate(uint32_t limit);
+    /// [R + offset].
+    void address(AddressBase base);
 
     void handler(Handler execute) { out.execute = execute; }
     /// Checks that nothing is left over.

@@ -3,6 +3,7 @@
 #include <iterator>
 
 #include "emulator/access.h"
+#include "emulator/barrier.h"
 #include "emulator/binder.h"
 #include "emulator/machine.h"
 #include "emulator/opcodes.h"
@@ -12,12 +13,12 @@ namespace {
 
 constexpr uint32_t kInstructionBytes = 16;
 
-/// The value of a row, which must be the same in all executing lanes.
-uint32_t uniform_value(const uint32_t* row, uint32_t exec, const char* what) {
+/// The value of a row must be the same in all executing lanes.
+void check_uniform(const uint32_t* row, uint32_t exec, const char* what) {
     const uint32_t value = row[__builtin_ctz(exec)];
-    for (int lane = 0; lane < kLanes; ++lane)
-        if (lane_in(exec, lane) && row[lane] != value) fail(std::string(what) + " differs between lanes");
-    return value;
+    for_each_lane(exec, [&](int lane) {
+        if (row[lane] != value) fail(std::string(what) + " differs between lanes");
+    });
 }
 
 // --- branches
@@ -271,20 +272,19 @@ void bind_membar(Binder& b) {
 
 // --- block barriers
 
-/// mode: operation | arrive only << 2 | has thread count << 3 | both in one register << 4 (number in bits 0-15, thread
-/// count from bit 16: how ptxas packs them)
 void run_bar(Core& core, const Instruction& in, uint32_t exec) {
-    const bool packed = in.mode & 16;
-    const uint32_t value = uniform_value(core.row(in.a), exec, "barrier number");
-    const uint32_t index = packed ? value & 0xffff : value;
-    if (index > 15) fail("barrier number " + std::to_string(index));
-    const bool counted = in.mode & 8, arrive_only = in.mode & 4;
-    uint32_t expected = counted ? uniform_value(core.row(in.b), exec, "barrier thread count") : 0;
-    if (packed) expected = expected >> 16 & 0xfff;
-    if (counted && (expected == 0 || expected % kLanes)) fail("barrier thread count " + std::to_string(expected));
-    if (arrive_only && !counted) fail("BAR.ARV without a thread count");
-    arrive_at_barrier(core, uint8_t(index), expected, BarrierOperation(in.mode & 3), core.predicate(in.p0), exec,
-                      !arrive_only);
+    check_uniform(core.row(in.a), exec, "barrier number");
+    const BarrierArrival arrival = barrier_arrival(core, in, __builtin_ctz(exec));
+    if (arrival.number > 15) fail("barrier number " + std::to_string(arrival.number));
+    if (arrival.counted) {
+        check_uniform(core.row(in.b), exec, "barrier thread count");
+        if (arrival.threads == 0 || arrival.threads % kLanes) {
+            fail("barrier thread count " + std::to_string(arrival.threads));
+        }
+    } else if (!arrival.waits) {
+        fail("BAR.ARV without a thread count");
+    }
+    arrive_at_barrier(core, arrival, core.predicate(in.p0), exec);
 }
 
 Source barrier_number(Binder& b, uint32_t limit) {
@@ -296,15 +296,15 @@ void bind_bar(Binder& b) {
     const int operation = kind == 1 ? 1 + b.require({"POPC", "AND", "OR"}) : 0;
     b.take("DEFER_BLOCKING");  // a hint to the warp scheduler
     b.out.a = barrier_number(b, 15);
-    bool counted = false;
-    if (b.more() && !b.next_is(OperandKind::Predicate)) {
-        counted = true;
-        b.out.b = barrier_number(b, 4096);
-    }
-    const bool packed = counted && b.out.a.space == 0 && b.out.b.space == 0;
-    if (packed && b.out.a.row != b.out.b.row) b.refuse("barrier number and thread count in different registers");
+    BarrierForm form;
+    form.operation = BarrierOperation(operation);
+    form.arrives_only = kind == 2;
+    form.counted = b.more() && !b.next_is(OperandKind::Predicate);
+    if (form.counted) b.out.b = barrier_number(b, 4096);
+    form.packed = form.counted && b.out.a.space == 0 && b.out.b.space == 0;
+    if (form.packed && b.out.a.row != b.out.b.row) b.refuse("barrier number and thread count in different registers");
     if (kind == 1) b.out.p0 = b.predicate_source();
-    b.out.mode = uint8_t(operation | (kind == 2 ? 4 : 0) | (counted ? 8 : 0) | (packed ? 16 : 0));
+    b.out.mode = form.mode();
     b.handler(&run_bar);
 }
 

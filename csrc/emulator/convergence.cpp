@@ -1,5 +1,6 @@
 // Independent thread scheduling. A warp is a list of groups; a group is a set of lanes at one program counter. Branches
 // split groups, convergence points, WARPSYNC and meeting at one program counter join them.
+#include "emulator/barrier.h"
 #include "emulator/error.h"
 #include "emulator/machine.h"
 
@@ -150,19 +151,20 @@ void arrive_at_warpsync(Core& core, uint32_t exec, const uint32_t* members) {
     park_by_mask(core, exec, GroupState::AtWarpSync, 0, members);
 }
 
-void arrive_at_barrier(Core& core, uint8_t index, uint32_t expected, BarrierOperation operation, uint32_t votes,
-                       uint32_t exec, bool wait) {
+void arrive_at_barrier(Core& core, const BarrierArrival& arrival, uint32_t votes, uint32_t exec) {
+    const auto index = static_cast<uint8_t>(arrival.number);
     Block& block = *core.block;
     BlockBarrier& barrier = block.barriers[index];
-    if (barrier.active && (barrier.expected != expected || (wait && barrier.operation != operation)))
+    if (barrier.active &&
+        (barrier.expected != arrival.threads || (arrival.waits && barrier.operation != arrival.operation)))
         fail("barrier " + std::to_string(index) + " is used with different thread counts or operations at one time");
     barrier.active = true;
-    barrier.expected = expected;
-    if (wait) barrier.operation = operation;
+    barrier.expected = arrival.threads;
+    if (arrival.waits) barrier.operation = arrival.operation;
     // A warp that arrives whole counts as a full warp, so that a ragged last warp satisfies a multiple of 32.
     barrier.contribution += exec == core.warp->live ? kLanes : uint32_t(__builtin_popcount(exec));
     barrier.votes += uint32_t(__builtin_popcount(votes & exec));
-    if (wait) {
+    if (arrival.waits) {
         barrier.waiting_lanes += uint32_t(__builtin_popcount(exec));
         park(core, exec, GroupState::AtBarrier, index, 0);
     }

@@ -13,6 +13,7 @@
 
 namespace sm70emu {
 
+struct BarrierArrival;
 struct Block;
 struct LaunchState;
 
@@ -129,8 +130,7 @@ void branch(Core& core, uint32_t taken, uint32_t target);
 void arrive_at_convergence(Core& core, uint8_t barrier, uint32_t exec);
 /// `members` holds the mask of each lane.
 void arrive_at_warpsync(Core& core, uint32_t exec, const uint32_t* members);
-void arrive_at_barrier(Core& core, uint8_t barrier, uint32_t expected, BarrierOperation operation, uint32_t votes,
-                       uint32_t exec, bool wait);
+void arrive_at_barrier(Core& core, const BarrierArrival& arrival, uint32_t votes, uint32_t exec);
 void exit_lanes(Core& core, uint32_t exec);
 /// Lets groups go whose wait is over.
 void release_waiting(Warp& warp);

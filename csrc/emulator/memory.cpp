@@ -19,7 +19,7 @@ void GlobalMemory::seal() {
                      [](const auto& a, const auto& b) { return a.address < b.address; });
 }
 
-const GlobalBuffer* GlobalMemory::find(uint64_t address, uint64_t bytes, bool writing) const {
+const GlobalBuffer* GlobalMemory::find(uint64_t address, uint64_t bytes, AccessKind kind) const {
     // Views may overlap, so walk back from the last buffer that starts at or before the address.
     auto at = std::upper_bound(buffers_.begin(), buffers_.end(), address,
                                [](uint64_t value, const GlobalBuffer& b) { return value < b.address; });
@@ -27,16 +27,17 @@ const GlobalBuffer* GlobalMemory::find(uint64_t address, uint64_t bytes, bool wr
         --at;
         const uint64_t into = address - at->address;
         if (into >= longest_) break;
-        if (into < at->bytes && bytes <= at->bytes - into && (!writing || at->writable)) return &*at;
+        if (into < at->bytes && bytes <= at->bytes - into && at->allows(kind)) return &*at;
     }
     return nullptr;
 }
 
-std::string GlobalMemory::explain(uint64_t address, uint64_t bytes, bool writing) const {
+std::string GlobalMemory::explain(uint64_t address, uint64_t bytes, AccessKind kind) const {
+    const bool writes = kind != AccessKind::Load;
     const std::string what =
-        std::string(writing ? "write" : "read") + " of " + std::to_string(bytes) + " bytes at " + hex(address);
-    if (writing)
-        if (const GlobalBuffer* buffer = find(address, bytes, false))
+        std::string(writes ? "write" : "read") + " of " + std::to_string(bytes) + " bytes at " + hex(address);
+    if (writes)
+        if (const GlobalBuffer* buffer = find(address, bytes, AccessKind::Load))
             return what + ": buffer '" + buffer->name + "' (offset " + std::to_string(address - buffer->address) +
                    ") is read-only";
     const GlobalBuffer* nearest = nullptr;

@@ -8,11 +8,18 @@
 
 namespace sm70emu {
 
+/// The memory that an instruction addresses; generic addresses say it lane by lane.
+enum class MemorySpace : uint8_t { None, Global, Shared, Local, Generic, Constant };
+
+enum class AccessKind : uint8_t { Load, Store, Atomic };
+
 struct GlobalBuffer {
     std::string name;
     uint64_t address = 0;
     uint64_t bytes = 0;
     bool writable = false;
+
+    bool allows(AccessKind kind) const { return writable || kind == AccessKind::Load; }
 };
 
 /// Windows of the generic address space. Host pointers never look like these, so plain LD/ST can tell them apart.
@@ -27,9 +34,9 @@ class GlobalMemory {
     void seal();
 
     /// The buffer that holds [address, address + bytes), or null.
-    const GlobalBuffer* find(uint64_t address, uint64_t bytes, bool writing) const;
+    const GlobalBuffer* find(uint64_t address, uint64_t bytes, AccessKind kind) const;
     /// A sentence on why an access was refused, naming the nearest buffer.
-    std::string explain(uint64_t address, uint64_t bytes, bool writing) const;
+    std::string explain(uint64_t address, uint64_t bytes, AccessKind kind) const;
 
  private:
     std::vector<GlobalBuffer> buffers_;  // sorted by address

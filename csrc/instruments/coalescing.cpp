@@ -8,12 +8,6 @@ namespace {
 constexpr uint32_t kBanks = 32;
 constexpr uint32_t kBankBytes = 4;
 
-/// Calls body(lane) for each lane of the mask.
-template <class Body>
-void each(uint32_t lanes, Body body) {
-    for (; lanes; lanes &= lanes - 1) body(__builtin_ctz(lanes));
-}
-
 uint32_t distinct(uint64_t* values, size_t count) {
     std::sort(values, values + count);
     return uint32_t(std::unique(values, values + count) - values);
@@ -22,7 +16,7 @@ uint32_t distinct(uint64_t* values, size_t count) {
 /// Whether every lane has the address of its partner, lane number ^ step; a partner that does not take part agrees.
 bool is_paired(const LaneAddresses& addresses, uint32_t lanes, int step) {
     bool paired = true;
-    each(lanes, [&](int lane) {
+    for_each_lane(lanes, [&](int lane) {
         const int partner = lane ^ step;
         if (lane_in(lanes, partner) && addresses.at[partner] != addresses.at[lane]) paired = false;
     });
@@ -35,7 +29,7 @@ uint32_t passes(const LaneAddresses& addresses, uint32_t lanes, uint32_t width, 
     uint64_t words[kLanes * 4];
     size_t count = 0;
     const uint32_t words_a_lane = std::max(1u, width / kBankBytes);
-    each(lanes, [&](int lane) {
+    for_each_lane(lanes, [&](int lane) {
         for (uint32_t i = 0; i < words_a_lane; ++i) words[count++] = addresses.at[lane] / kBankBytes + i;
     });
     if (!atomic) {
@@ -62,14 +56,14 @@ uint32_t passes(const LaneAddresses& addresses, uint32_t lanes, uint32_t width, 
 uint32_t blocks_touched(const LaneAddresses& addresses, uint32_t lanes, unsigned shift) {
     uint64_t blocks[kLanes];
     size_t count = 0;
-    each(lanes, [&](int lane) { blocks[count++] = addresses.at[lane] >> shift; });
+    for_each_lane(lanes, [&](int lane) { blocks[count++] = addresses.at[lane] >> shift; });
     return distinct(blocks, count);
 }
 
 uint32_t ideal_sectors(const LaneAddresses& addresses, uint32_t lanes, uint32_t width) {
     uint64_t values[kLanes];
     size_t count = 0;
-    each(lanes, [&](int lane) { values[count++] = addresses.at[lane]; });
+    for_each_lane(lanes, [&](int lane) { values[count++] = addresses.at[lane]; });
     const uint32_t bytes = distinct(values, count) * width;
     return (bytes + (1u << kSectorShift) - 1) >> kSectorShift;
 }
@@ -81,19 +75,19 @@ void interleave_stack(LaneAddresses& addresses) {
     }
 }
 
-Wavefronts shared_wavefronts(const LaneAddresses& addresses, uint32_t lanes, uint32_t width, Access access) {
+Wavefronts shared_wavefronts(const LaneAddresses& addresses, uint32_t lanes, uint32_t width, AccessKind kind) {
     // The port moves one register a wavefront, 128 bytes: 64-bit accesses go by half-warps, 128-bit ones by
     // quarter-warps, also where lanes share addresses. Only a load of which all active lanes pair up, each with lane^1
     // or each with lane^2, serves twice as many lanes at a time, because it packs the registers that it returns
     // (G. Smith, NVIDIA developer forum, "Unexpected shared memory bank conflict", of compute capability 7.0 to 7.5).
     int group = width <= 4 ? kLanes : width == 8 ? kLanes / 2 : kLanes / 4;
-    if (width > 4 && access == Access::Load && (is_paired(addresses, lanes, 1) || is_paired(addresses, lanes, 2)))
+    if (width > 4 && kind == AccessKind::Load && (is_paired(addresses, lanes, 1) || is_paired(addresses, lanes, 2)))
         group *= 2;
     Wavefronts wavefronts;
     for (int first = 0; first < kLanes; first += group) {
         const uint32_t of_group = lanes & (group == kLanes ? kAllLanes : ((1u << group) - 1) << first);
         if (!of_group) continue;
-        wavefronts.taken += passes(addresses, of_group, width, access == Access::Atomic);
+        wavefronts.taken += passes(addresses, of_group, width, kind == AccessKind::Atomic);
         ++wavefronts.without_conflicts;
     }
     return wavefronts;

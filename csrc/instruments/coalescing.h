@@ -27,6 +27,6 @@ struct Wavefronts {
 
 /// Passes of a shared-memory access through the port of 32 banks of 4 bytes: what the statistics count and the cycle
 /// model's port takes.
-Wavefronts shared_wavefronts(const LaneAddresses& addresses, uint32_t lanes, uint32_t width, Access access);
+Wavefronts shared_wavefronts(const LaneAddresses& addresses, uint32_t lanes, uint32_t width, AccessKind kind);
 
 }  // namespace sm70emu

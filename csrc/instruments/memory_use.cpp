@@ -5,45 +5,45 @@
 
 namespace sm70emu {
 
-const char* space_name(Space space) {
-    static constexpr const char* names[] = {"", "global", "shared", "local", "generic"};
+const char* space_name(MemorySpace space) {
+    static constexpr const char* names[] = {"", "global", "shared", "local", "generic", "constant"};
     return names[int(space)];
 }
 
 MemoryUse memory_use(const std::string& opcode) {
     static const std::unordered_map<std::string_view, MemoryUse> uses = {
-        {"LDG", {Space::Global, Access::Load}},     {"STG", {Space::Global, Access::Store}},
-        {"ATOMG", {Space::Global, Access::Atomic}}, {"RED", {Space::Global, Access::Atomic}},
-        {"LDS", {Space::Shared, Access::Load}},     {"STS", {Space::Shared, Access::Store}},
-        {"ATOMS", {Space::Shared, Access::Atomic}}, {"LDL", {Space::Local, Access::Load}},
-        {"STL", {Space::Local, Access::Store}},     {"LD", {Space::Generic, Access::Load}},
-        {"ST", {Space::Generic, Access::Store}},    {"ATOM", {Space::Generic, Access::Atomic}},
+        {"LDG", {MemorySpace::Global, AccessKind::Load}},     {"STG", {MemorySpace::Global, AccessKind::Store}},
+        {"ATOMG", {MemorySpace::Global, AccessKind::Atomic}}, {"RED", {MemorySpace::Global, AccessKind::Atomic}},
+        {"LDS", {MemorySpace::Shared, AccessKind::Load}},     {"STS", {MemorySpace::Shared, AccessKind::Store}},
+        {"ATOMS", {MemorySpace::Shared, AccessKind::Atomic}}, {"LDL", {MemorySpace::Local, AccessKind::Load}},
+        {"STL", {MemorySpace::Local, AccessKind::Store}},     {"LD", {MemorySpace::Generic, AccessKind::Load}},
+        {"ST", {MemorySpace::Generic, AccessKind::Store}},    {"ATOM", {MemorySpace::Generic, AccessKind::Atomic}},
     };
     const auto found = uses.find(opcode);
     return found == uses.end() ? MemoryUse{} : found->second;
 }
 
-LanesBySpace split_by_space(Space space, uint32_t exec, LaneAddresses& addresses) {
-    LanesBySpace lanes;
-    if (space == Space::Global) lanes.global = exec;
-    if (space == Space::Shared) lanes.shared = exec;
-    if (space == Space::Local) lanes.local = exec;
-    if (space != Space::Generic) return lanes;
-    for (int lane = 0; lane < kLanes; ++lane) {
-        if (!lane_in(exec, lane)) continue;
-        uint64_t& address = addresses.at[lane];
+LaneAccess lane_access(const Core& core, const Instruction& in, MemorySpace space, uint32_t exec) {
+    LaneAccess access;
+    access.addresses = form_addresses(core, in, space);
+    if (space == MemorySpace::Global) access.global = exec;
+    if (space == MemorySpace::Shared) access.shared = exec;
+    if (space == MemorySpace::Local) access.local = exec;
+    if (space != MemorySpace::Generic) return access;
+    for_each_lane(exec, [&](int lane) {
+        uint64_t& address = access.addresses.at[lane];
         const uint32_t bit = 1u << lane;
         if (address - kSharedWindow < kWindowBytes) {
             address -= kSharedWindow;
-            lanes.shared |= bit;
+            access.shared |= bit;
         } else if (address - kLocalWindow < kWindowBytes) {
             address -= kLocalWindow;
-            lanes.local |= bit;
+            access.local |= bit;
         } else {
-            lanes.global |= bit;
+            access.global |= bit;
         }
-    }
-    return lanes;
+    });
+    return access;
 }
 
 }  // namespace sm70emu

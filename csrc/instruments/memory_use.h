@@ -8,32 +8,28 @@
 
 namespace sm70emu {
 
-enum class Space : uint8_t { None, Global, Shared, Local, Generic };
-enum class Access : uint8_t { Load, Store, Atomic };
-
 struct MemoryUse {
-    Space space = Space::None;
-    Access access = Access::Load;
+    MemorySpace space = MemorySpace::None;
+    AccessKind kind = AccessKind::Load;
 };
 
 /// "global", "shared", ...; empty for None.
-const char* space_name(Space space);
+const char* space_name(MemorySpace space);
 
 /// By opcode. Constant loads are not among them: they are operands of a sort.
 MemoryUse memory_use(const std::string& opcode);
 
 /// Addresses as the instruction forms them: shared and stack addresses start at zero, generic ones have their windows.
-inline void form_addresses(const Core& core, const Instruction& instruction, Space space, LaneAddresses& out) {
-    if (space == Space::Shared || space == Space::Local)
-        window_addresses(core, instruction, out);
-    else
-        global_addresses(core, instruction, out);
+inline LaneAddresses form_addresses(const Core& core, const Instruction& in, MemorySpace space) {
+    const bool in_window = space == MemorySpace::Shared || space == MemorySpace::Local;
+    return in_window ? window_addresses(core, in) : global_addresses(core, in);
 }
 
-/// The executing lanes of an access by the memory that their addresses lie in; generic addresses lose their window.
-struct LanesBySpace {
+/// Where an access goes: for each lane an address within the memory that it reaches, and the lanes by that memory.
+struct LaneAccess {
+    LaneAddresses addresses;
     uint32_t global = 0, shared = 0, local = 0;
 };
-LanesBySpace split_by_space(Space space, uint32_t exec, LaneAddresses& addresses);
+LaneAccess lane_access(const Core& core, const Instruction& in, MemorySpace space, uint32_t exec);
 
 }  // namespace sm70emu

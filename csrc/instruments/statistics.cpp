@@ -80,10 +80,10 @@ void write_instruction(std::ostream& json, const Kernel& kernel, size_t i) {
     json << "{\"text\": " << quoted(kernel.texts[i]) << ", \"opcode\": " << quoted(facts.opcode) << ", \"pipe\": \""
          << pipe_name(facts.pipe.pipe) << "\", \"pipe_cycles\": " << facts.pipe.cycles
          << ", \"live_registers\": " << facts.live;
-    if (facts.memory.space != Space::None) {
+    if (facts.memory.space != MemorySpace::None) {
         static constexpr const char* accesses[] = {"load", "store", "atomic"};
         json << ", \"space\": \"" << space_name(facts.memory.space) << "\", \"access\": \""
-             << accesses[int(facts.memory.access)] << "\", \"width\": " << facts.width;
+             << accesses[int(facts.memory.kind)] << "\", \"width\": " << facts.width;
     }
     if (facts.is_branch) json << ", \"is_branch\": true";
     if (kernel.sources[i].known()) {
@@ -169,7 +169,7 @@ class Statistics : public Instrument {
             counts.threads += uint64_t(__builtin_popcount(exec));
             active_ = core.active;
             const MemoryUse memory = facts_[core.pc].memory;
-            if (memory.space != Space::None && exec) count_access(core, instruction, memory, exec, counts);
+            if (memory.space != MemorySpace::None && exec) count_access(core, instruction, memory, exec, counts);
         }
 
         void after(Core& core, const Instruction&, uint32_t) override {
@@ -182,26 +182,25 @@ class Statistics : public Instrument {
         static void count_access(const Core& core, const Instruction& instruction, MemoryUse memory, uint32_t exec,
                                  Counts& counts) {
             const uint32_t width = instruction.width;
-            LaneAddresses addresses;
-            form_addresses(core, instruction, memory.space, addresses);
-            LanesBySpace lanes = split_by_space(memory.space, exec, addresses);
+            LaneAccess access = lane_access(core, instruction, memory.space, exec);
+            LaneAddresses& addresses = access.addresses;
             ++counts.requests;
             counts.bytes += uint64_t(__builtin_popcount(exec)) * width;
-            if (lanes.global) {
-                counts.sectors += blocks_touched(addresses, lanes.global, kSectorShift);
-                counts.ideal_sectors += ideal_sectors(addresses, lanes.global, width);
+            if (access.global) {
+                counts.sectors += blocks_touched(addresses, access.global, kSectorShift);
+                counts.ideal_sectors += ideal_sectors(addresses, access.global, width);
             }
-            if (lanes.shared) {
-                const Wavefronts wavefronts = shared_wavefronts(addresses, lanes.shared, width, memory.access);
+            if (access.shared) {
+                const Wavefronts wavefronts = shared_wavefronts(addresses, access.shared, width, memory.kind);
                 counts.wavefronts += wavefronts.taken;
                 counts.ideal_wavefronts += wavefronts.without_conflicts;
             }
-            if (lanes.local) {
+            if (access.local) {
                 interleave_stack(addresses);
                 // A wide access is as many words apart: what its first words touch, for each of them.
                 const uint32_t words = std::max(1u, width / 4);
-                counts.sectors += words * blocks_touched(addresses, lanes.local, kSectorShift);
-                counts.ideal_sectors += words * ideal_sectors(addresses, lanes.local, std::min(width, 4u));
+                counts.sectors += words * blocks_touched(addresses, access.local, kSectorShift);
+                counts.ideal_sectors += words * ideal_sectors(addresses, access.local, std::min(width, 4u));
             }
         }
 

@@ -27,7 +27,7 @@ constexpr size_t kMaxSources = 4;  // what the NVBit tracer keeps
 
 enum AddressFormat { kListAll = 0, kBaseStride = 1, kBaseDelta = 2 };
 
-struct Settings {
+struct TraceSettings {
     fs::path folder;
     uint64_t blocks = 0;
     bool all_registers = true;
@@ -63,7 +63,7 @@ void append_registers(std::string& text, const std::vector<int>& numbers) {
     for (const int number : numbers) append(text, "R%d ", number);
 }
 
-std::vector<Line> make_lines(const LoadedKernel& kernel, const Settings& settings) {
+std::vector<Line> make_lines(const LoadedKernel& kernel, const TraceSettings& settings) {
     std::vector<Line> lines;
     const auto code = parse_section(*kernel.section);
     for (size_t i = 0; i < code.size(); ++i) {
@@ -114,7 +114,7 @@ void append_addresses(std::string& text, const LaneAddresses& addresses, uint32_
 
 class Trace : public Instrument {
  public:
-    explicit Trace(Settings settings) : settings_(std::move(settings)) {
+    explicit Trace(TraceSettings settings) : settings_(std::move(settings)) {
         std::error_code failed;
         fs::create_directories(settings_.folder, failed);
         if (!fs::is_directory(settings_.folder)) fail("trace: " + settings_.folder.string() + " is no folder");
@@ -225,11 +225,10 @@ class Trace : public Instrument {
             text += line.head;
             append(text, "%08x ", exec);
             text += line.body;
-            if (line.memory.space == Space::None) {
+            if (line.memory.space == MemorySpace::None) {
                 text += "0 ";
             } else {
-                LaneAddresses addresses;
-                form_addresses(core, instruction, line.memory.space, addresses);
+                const LaneAddresses addresses = form_addresses(core, instruction, line.memory.space);
                 append(text, "%u ", unsigned(instruction.width));
                 append_addresses(text, addresses, exec, owner_.settings_.compressed);
             }
@@ -255,7 +254,7 @@ class Trace : public Instrument {
         std::vector<uint64_t> counts_;
     };
 
-    const Settings settings_;
+    const TraceSettings settings_;
     std::vector<Line> lines_;
     std::vector<uint64_t> expected_;  // blocks that the file will hold, ascending
     std::vector<std::string> kernels_;
@@ -270,7 +269,7 @@ class Trace : public Instrument {
 
 std::unique_ptr<Instrument> make_trace(const std::string& options) {
     Options given("trace", options);
-    Settings settings;
+    TraceSettings settings;
     settings.folder = given.text("folder", "");
     if (settings.folder.empty()) fail("trace: option 'folder' is missing: where the files go");
     settings.blocks = given.number("blocks", 0);

@@ -13,7 +13,7 @@ namespace sm70emu {
 namespace check {
 namespace {
 
-struct Options {
+struct CheckOptions {
     Enabled enabled;
     uint64_t limit = 0;  // findings to collect; 0 stops the launch at the first
 };
@@ -36,8 +36,8 @@ Enabled parse_checkers(const std::string& list) {
     return enabled;
 }
 
-Options parse(const std::string& text) {
-    Options options;
+CheckOptions parse(const std::string& text) {
+    CheckOptions options;
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) {
         const size_t equals = line.find('=');
@@ -59,7 +59,7 @@ Options parse(const std::string& text) {
 
 class Check : public Instrument {
  public:
-    explicit Check(const Options& options)
+    explicit Check(const CheckOptions& options)
         : options_(options), findings_(options.limit), context_{options.enabled, findings_, shadow_, races_} {}
 
     void begin_launch(const LaunchState& state, const LoadedKernel& kernel, const LaunchRequest&) override {
@@ -101,7 +101,7 @@ class Check : public Instrument {
         return known;
     }
 
-    const Options options_;
+    const CheckOptions options_;
     Findings findings_;
     GlobalShadow shadow_;
     GlobalRaces races_;

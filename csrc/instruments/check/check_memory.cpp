@@ -48,40 +48,6 @@ bool CheckObserver::inside_local(const Core& core, uint64_t address, uint32_t wi
     return address + width <= core.block->local_bytes && !(address & (width - 1));
 }
 
-void CheckObserver::resolve(const Core& core, const Instruction& in, const Flow& flow, uint32_t exec,
-                            Access& access) const {
-    LaneAddresses& addresses = access.addresses;
-    switch (flow.space) {
-        case Space::Shared:
-            window_addresses(core, in, addresses);
-            access.shared = exec;
-            return;
-        case Space::Local:
-            window_addresses(core, in, addresses);
-            access.local = exec;
-            return;
-        case Space::Global:
-            global_addresses(core, in, addresses);
-            access.global = exec;
-            return;
-        default: break;
-    }
-    global_addresses(core, in, addresses);
-    for (uint32_t rest = exec; rest; rest &= rest - 1) {
-        const int lane = __builtin_ctz(rest);
-        uint64_t& address = access.addresses.at[lane];
-        uint32_t* lanes = &access.global;
-        if (address - kSharedWindow < kWindowBytes) {
-            address -= kSharedWindow;
-            lanes = &access.shared;
-        } else if (address - kLocalWindow < kWindowBytes) {
-            address -= kLocalWindow;
-            lanes = &access.local;
-        }
-        *lanes |= 1u << lane;
-    }
-}
-
 void CheckObserver::check_address(Core& core, const Instruction& in, const Flow& flow, uint32_t exec) {
     if (in.a.space != 0) return;
     const Row* rows = warp_->row(in.a);
@@ -93,35 +59,33 @@ void CheckObserver::check_address(Core& core, const Instruction& in, const Flow&
     }
 }
 
-void CheckObserver::check_races(Core& core, const Instruction& in, const Flow& flow, const Access& access) {
-    using Kind = sm70emu::check::Access;
-    const Kind kind = flow.rule == Rule::Load ? Kind::Read : flow.rule == Rule::Store ? Kind::Write : Kind::Atomic;
+void CheckObserver::check_races(Core& core, const Instruction& in, const Flow& flow, const LaneAccess& access) {
+    const AccessKind kind = flow.rule == Rule::Load    ? AccessKind::Load
+                            : flow.rule == Rule::Store ? AccessKind::Store
+                                                       : AccessKind::Atomic;
     if (access.shared && enabled_[Checker::SharedRace]) {
-        std::string what;
-        const int lane = races_.access(core, kind, access.addresses.at, access.shared, in.width,
-                                       kind == Kind::Write ? core.row(in.b) : nullptr, what);
-        if (lane >= 0)
-            context_.findings.add(core, Checker::SharedRace, lane, what,
-                                  {"shared", access.addresses.at[lane], in.width});
+        const uint32_t* values = kind == AccessKind::Store ? core.row(in.b) : nullptr;
+        if (const auto race = races_.access(core, kind, access.addresses, access.shared, in.width, values)) {
+            context_.findings.add(core, Checker::SharedRace, race->lane, race->what,
+                                  {"shared", access.addresses.at[race->lane], in.width});
+        }
     }
-    if (access.global && kind != Kind::Read && context_.several_blocks && enabled_[Checker::GlobalRace]) {
-        uint64_t other = 0;
-        int lane = -1;
-        if (kind == Kind::Write)
-            lane = global_races_.store(core, access.addresses.at, access.global, in.width, core.row(in.b), other);
-        else
+    if (access.global && kind != AccessKind::Load && context_.several_blocks && enabled_[Checker::GlobalRace]) {
+        if (kind == AccessKind::Atomic) {
             global_races_.atomic();
-        if (lane >= 0)
-            context_.findings.add(core, Checker::GlobalRace, lane,
-                                  "block " + std::to_string(other) + " of the grid wrote the same " +
+        } else if (const auto race =
+                       global_races_.store(core, access.addresses, access.global, in.width, core.row(in.b))) {
+            context_.findings.add(core, Checker::GlobalRace, race->lane,
+                                  "block " + std::to_string(race->other_block) + " of the grid wrote the same " +
                                       std::to_string(in.width) + " bytes, and nothing orders the blocks",
-                                  {"global", access.addresses.at[lane], in.width});
+                                  {"global", access.addresses.at[race->lane], in.width});
+        }
     }
     if (access.local) check_stack(core, in, access);
 }
 
 /// Below the stack pointer there is no frame, or one that was left.
-void CheckObserver::check_stack(Core& core, const Instruction& in, const Access& access) {
+void CheckObserver::check_stack(Core& core, const Instruction& in, const LaneAccess& access) {
     if (!enabled_[Checker::Stack]) return;
     for (uint32_t rest = access.local; rest; rest &= rest - 1) {
         const int lane = __builtin_ctz(rest);
@@ -136,17 +100,16 @@ void CheckObserver::check_stack(Core& core, const Instruction& in, const Access&
 
 void CheckObserver::load(Core& core, const Instruction& in, const Flow& flow, uint32_t exec) {
     check_address(core, in, flow, exec);
-    if (flow.space == Space::Constant) {
+    if (flow.space == MemorySpace::Constant) {
         warp_->clean_results(in, flow, exec);
         return;
     }
-    const bool all_clean = flow.space == Space::Global && context_.shadow.empty();
-    if (all_clean || (!enabled_.shadow() && flow.space == Space::Global)) {
+    const bool all_clean = flow.space == MemorySpace::Global && context_.shadow.empty();
+    if (all_clean || (!enabled_.shadow() && flow.space == MemorySpace::Global)) {
         warp_->clean_results(in, flow, exec);
         return;
     }
-    Access access;
-    resolve(core, in, flow, exec, access);
+    const LaneAccess access = lane_access(core, in, flow.space, exec);
     check_races(core, in, flow, access);
     if (!enabled_.shadow()) return;
 
@@ -193,7 +156,7 @@ void CheckObserver::load(Core& core, const Instruction& in, const Flow& flow, ui
     for (uint32_t word = 0; word < words; ++word) warp_->write(in.destination + word, exec, result[word]);
 }
 
-void CheckObserver::store_global(Core& core, const Instruction& in, const Row* data, const Access& access,
+void CheckObserver::store_global(Core& core, const Instruction& in, const Row* data, const LaneAccess& access,
                                  uint32_t words) {
     const uint32_t width = in.width;
     const Shadow counted = width < 4 ? Shadow(((1u << width) - 1) * 0x11u) : Shadow(0xff);
@@ -220,8 +183,7 @@ void CheckObserver::store_global(Core& core, const Instruction& in, const Row* d
 
 void CheckObserver::store(Core& core, const Instruction& in, const Flow& flow, uint32_t exec) {
     check_address(core, in, flow, exec);
-    Access access;
-    resolve(core, in, flow, exec, access);
+    const LaneAccess access = lane_access(core, in, flow.space, exec);
     check_races(core, in, flow, access);
     if (!enabled_.shadow()) return;
     const uint32_t width = in.width, words = flow.b;
@@ -252,8 +214,7 @@ void CheckObserver::store(Core& core, const Instruction& in, const Flow& flow, u
 
 void CheckObserver::atomic(Core& core, const Instruction& in, const Flow& flow, uint32_t exec) {
     check_address(core, in, flow, exec);
-    Access access;
-    resolve(core, in, flow, exec, access);
+    const LaneAccess access = lane_access(core, in, flow.space, exec);
     check_races(core, in, flow, access);
     if (!enabled_.shadow()) return;
     const uint32_t words = std::min<uint32_t>(flow.b, 2);

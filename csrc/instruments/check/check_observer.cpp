@@ -51,7 +51,7 @@ void CheckObserver::begin_block(Core& core) {
     global_races_.begin_block(block.linear);
 }
 
-void CheckObserver::report(Core& core, int lane, Shadow shadow, const std::string& what, Place place) {
+void CheckObserver::report(Core& core, int lane, Shadow shadow, const std::string& what, const MemoryRange& place) {
     if (shadow & kUndefined && enabled_[Checker::Uninitialised])
         context_.findings.add(core, Checker::Uninitialised, lane, "bytes that nothing has written " + what, place);
     if (shadow & kTainted && enabled_[Checker::Taint])
@@ -86,10 +86,8 @@ void CheckObserver::before_event(Core& core, const Instruction& in, const Flow& 
     if (flow.event == Event::Barrier) {
         if (enabled_[Checker::Barrier]) check_barrier(core, exec);
         if (!enabled_[Checker::SharedRace]) return;
-        // Number and thread count as run_bar of control.cpp reads them.
-        const bool packed = in.mode & 16;
-        const uint32_t value = core.row(in.a)[__builtin_ctz(exec)], index = packed ? value & 0xffff : value;
-        if (index <= 15) races_.arrive(warp, exec, uint8_t(index), in.mode & 8, !(in.mode & 4));
+        const BarrierArrival arrival = barrier_arrival(core, in, __builtin_ctz(exec));
+        if (arrival.number <= 15) races_.arrive(warp, exec, arrival);
         return;
     }
     if (flow.event == Event::WarpMeeting && enabled_[Checker::SharedRace]) races_.meet(warp, exec);
@@ -188,7 +186,7 @@ void CheckObserver::after(Core& core, const Instruction&, uint32_t exec) {
     const Flow& flow = flows_[core.pc];
     if (flow.moves_stack_pointer && exec) stack_pointer_moved(core, exec);
     if (enabled_[Checker::SharedRace] && (flow.event == Event::Barrier || flow.event == Event::Exit))
-        races_.settle(*core.block);
+        races_.update_barriers(*core.block);
 }
 
 /// A frame that is entered or left holds nothing.

@@ -13,6 +13,7 @@
 #include "instruments/check/shared_races.h"
 #include "instruments/check/warp_shadow.h"
 #include "instruments/instrument.h"
+#include "instruments/memory_use.h"
 
 namespace sm70emu::check {
 
@@ -49,21 +50,16 @@ class CheckObserver : public ThreadObserver {
     void tensor_core(Core& core, const Instruction& in, const Flow& flow, uint32_t exec);
     void stack_pointer_moved(Core& core, uint32_t exec);
     /// Reports bytes of a shadow that lead to something seen, in the words of `what`.
-    void report(Core& core, int lane, Shadow shadow, const std::string& what, Place place = {});
+    void report(Core& core, int lane, Shadow shadow, const std::string& what, const MemoryRange& place = {});
 
     // --- check_memory.cpp
-    struct Access {
-        LaneAddresses addresses;
-        uint32_t shared = 0, local = 0, global = 0;  // lanes, by where they go; addresses are within that
-    };
-    void resolve(const Core& core, const Instruction& in, const Flow& flow, uint32_t exec, Access& access) const;
     void check_address(Core& core, const Instruction& in, const Flow& flow, uint32_t exec);
     void load(Core& core, const Instruction& in, const Flow& flow, uint32_t exec);
     void store(Core& core, const Instruction& in, const Flow& flow, uint32_t exec);
     void atomic(Core& core, const Instruction& in, const Flow& flow, uint32_t exec);
-    void check_races(Core& core, const Instruction& in, const Flow& flow, const Access& access);
-    void check_stack(Core& core, const Instruction& in, const Access& access);
-    void store_global(Core& core, const Instruction& in, const Row* data, const Access& access, uint32_t words);
+    void check_races(Core& core, const Instruction& in, const Flow& flow, const LaneAccess& access);
+    void check_stack(Core& core, const Instruction& in, const LaneAccess& access);
+    void store_global(Core& core, const Instruction& in, const Row* data, const LaneAccess& access, uint32_t words);
     bool inside_shared(const Core& core, uint64_t address, uint32_t width) const;
     bool inside_local(const Core& core, uint64_t address, uint32_t width) const;
 
@@ -75,7 +71,7 @@ class CheckObserver : public ThreadObserver {
     std::vector<Shadow> shared_;  // by word
     PageCache pages_;
     SharedRaces races_;
-    GlobalRaceWatch global_races_;
+    GlobalRaceCheck global_races_;
 };
 
 }  // namespace sm70emu::check

@@ -28,7 +28,7 @@ std::string instruction_text(const DecodedKernel& kernel, uint64_t pc) {
     return "+" + hex(16 * pc) + " " + kernel.texts[pc] + (source.empty() ? "" : " (" + source + ")");
 }
 
-void Findings::add(Core& core, Checker checker, int lane, const std::string& sentence, Place place) {
+void Findings::add(Core& core, Checker checker, int lane, const std::string& sentence, const MemoryRange& place) {
     const DecodedKernel& kernel = *core.launch->kernel;
     const std::lock_guard<std::mutex> lock(mutex_);
     Finding finding;
@@ -53,8 +53,9 @@ void Findings::add(Core& core, Checker checker, int lane, const std::string& sen
         finding.address = place.address;
         finding.bytes = place.bytes;
         finding.what += ", " + finding.space + " address " + hex(place.address);
-        if (const GlobalBuffer* buffer =
-                finding.space == "global" ? core.launch->memory.find(place.address, place.bytes, false) : nullptr) {
+        if (const GlobalBuffer* buffer = finding.space == "global"
+                                             ? core.launch->memory.find(place.address, place.bytes, AccessKind::Load)
+                                             : nullptr) {
             finding.buffer = buffer->name;
             finding.buffer_offset = place.address - buffer->address;
             finding.what += ": buffer '" + buffer->name + "' at its offset " + std::to_string(finding.buffer_offset);

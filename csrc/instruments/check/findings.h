@@ -15,7 +15,7 @@ constexpr const char* kCheckerNames[] = {"uninitialised", "taint", "shared_race"
 constexpr int kCheckers = 6;
 
 /// Memory that a finding is about.
-struct Place {
+struct MemoryRange {
     const char* space = nullptr;  // null: none
     uint64_t address = 0;
     uint32_t bytes = 0;
@@ -29,7 +29,7 @@ class Findings {
     void begin_launch() { stopped_ = false; }
     /// Keeps a finding of this lane and instruction. Throws EmulatorError if the launch is to stop. A second one of the
     /// same checker and instruction is only counted.
-    void add(Core& core, Checker checker, int lane, const std::string& sentence, Place place = {});
+    void add(Core& core, Checker checker, int lane, const std::string& sentence, const MemoryRange& place = {});
     /// A launch was stopped by one of the checks that are always on, or by a fault of the kernel.
     void add_error(const std::string& error);
     /// JSON array.

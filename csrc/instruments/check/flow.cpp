@@ -187,29 +187,29 @@ void match(const Name&, const Instruction& in, Flow& flow) {
     flow.written = 1;
 }
 
-template <Space S>
+template <MemorySpace S>
 void load(const Name& name, const Instruction& in, Flow& flow) {
     flow.rule = Rule::Load;
     flow.space = S;
-    flow.a = S == Space::Global || S == Space::Generic ? 2 : 1;
+    flow.a = S == MemorySpace::Global || S == MemorySpace::Generic ? 2 : 1;
     flow.written = uint8_t(std::max(1, in.width / 4));
     flow.sign_extends = name.has("S8") || name.has("S16");
 }
-template <Space S>
+template <MemorySpace S>
 void store(const Name&, const Instruction& in, Flow& flow) {
     flow.rule = Rule::Store;
     flow.space = S;
     flow.decides = true;
-    flow.a = S == Space::Global || S == Space::Generic ? 2 : 1;
+    flow.a = S == MemorySpace::Global || S == MemorySpace::Generic ? 2 : 1;
     flow.b = uint8_t(std::max(1, in.width / 4));
 }
-template <Space S>
+template <MemorySpace S>
 void atomic(const Name& name, const Instruction& in, Flow& flow) {
     const uint8_t words = in.width / 4;
     flow.rule = Rule::Atomic;
     flow.space = S;
     flow.decides = true;
-    flow.a = S == Space::Shared ? 1 : 2;
+    flow.a = S == MemorySpace::Shared ? 1 : 2;
     flow.b = words;
     flow.c = name.has("CAS") || name.has("CAST") ? words : 0;
     flow.written = name.opcode == "RED" ? 0 : words;
@@ -296,20 +296,20 @@ const std::unordered_map<std::string_view, Describe>& table() {
         {"S2R", plain<Rule::Fresh, 0, 0, 0, 1>},
         {"CS2R", cs2r},
         // memory
-        {"LDG", load<Space::Global>},
-        {"STG", store<Space::Global>},
-        {"LD", load<Space::Generic>},
-        {"ST", store<Space::Generic>},
-        {"LDS", load<Space::Shared>},
-        {"STS", store<Space::Shared>},
-        {"LDL", load<Space::Local>},
-        {"STL", store<Space::Local>},
-        {"LDC", load<Space::Constant>},
+        {"LDG", load<MemorySpace::Global>},
+        {"STG", store<MemorySpace::Global>},
+        {"LD", load<MemorySpace::Generic>},
+        {"ST", store<MemorySpace::Generic>},
+        {"LDS", load<MemorySpace::Shared>},
+        {"STS", store<MemorySpace::Shared>},
+        {"LDL", load<MemorySpace::Local>},
+        {"STL", store<MemorySpace::Local>},
+        {"LDC", load<MemorySpace::Constant>},
         {"QSPC", plain<Rule::Whole, 2, 0, 0, 1>},
-        {"ATOMG", atomic<Space::Global>},
-        {"ATOM", atomic<Space::Generic>},
-        {"RED", atomic<Space::Global>},
-        {"ATOMS", atomic<Space::Shared>},
+        {"ATOMG", atomic<MemorySpace::Global>},
+        {"ATOM", atomic<MemorySpace::Generic>},
+        {"RED", atomic<MemorySpace::Global>},
+        {"ATOMS", atomic<MemorySpace::Shared>},
     };
     return entries;
 }

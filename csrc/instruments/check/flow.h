@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "emulator/instruction.h"
+#include "emulator/memory.h"
 
 namespace sm70emu::check {
 
@@ -44,8 +45,6 @@ enum class Rule : uint8_t {
     Atomic,
 };
 
-enum class Space : uint8_t { None, Global, Shared, Local, Generic, Constant };
-
 enum class ShuffleMode : uint8_t { Index, Up, Down, Butterfly };
 enum ShiftMode : uint8_t { kShiftRight = 1, kShift64 = 2, kShiftSigned = 4, kShiftHigh = 8, kShiftWraps = 16 };
 
@@ -54,7 +53,7 @@ enum class Event : uint8_t { None, Barrier, WarpSync, WarpMeeting, Exit };
 
 struct Flow {
     Rule rule = Rule::Decide;
-    Space space = Space::None;
+    MemorySpace space = MemorySpace::None;
     Event event = Event::None;
     bool decides = false;              // its guard, p0 and register sources lead to what can be seen: branch, store
     bool moves_stack_pointer = false;  // writes R1

@@ -59,12 +59,12 @@ bool GlobalRaces::met(uint32_t earlier, uint32_t later) {
     return first != passes_.end() && second != passes_.end() && first->second.first < second->second.last;
 }
 
-void GlobalRaceWatch::begin_block(uint64_t linear) {
+void GlobalRaceCheck::begin_block(uint64_t linear) {
     if (linear + 1 >= GlobalRaces::kInParts) fail("the race check takes grids of less than 2^32 - 1 blocks");
     owner_ = uint32_t(linear + 1);
 }
 
-GlobalRaces::Word* GlobalRaceWatch::page(uint64_t address) {
+GlobalRaces::Word* GlobalRaceCheck::page(uint64_t address) {
     const uint64_t number = address >> GlobalRaces::kPageBits;
     Entry& entry = entries_[number % kEntries];
     if (entry.number != number) entry = {number, races_.page(number)};
@@ -75,7 +75,7 @@ namespace {
 
 /// Whether the bytes that a lane stores are there already: then the order of the writers shows in nothing.
 bool changes_nothing(const Core& core, uint64_t address, uint32_t width, const uint32_t* values, int lane) {
-    if (!core.launch->memory.find(address, width, true)) return false;
+    if (!core.launch->memory.find(address, width, AccessKind::Store)) return false;
     for (uint32_t at = 0; at < width; at += 4)
         if (std::memcmp(reinterpret_cast<const void*>(address + at), values + at / 4 * kLanes + lane,
                         std::min(width, 4u)) != 0)
@@ -85,12 +85,12 @@ bool changes_nothing(const Core& core, uint64_t address, uint32_t width, const u
 
 }  // namespace
 
-int GlobalRaceWatch::store(const Core& core, const uint64_t* addresses, uint32_t lanes, uint32_t width,
-                           const uint32_t* values, uint64_t& other) {
-    int racing = -1;
+std::optional<GlobalRace> GlobalRaceCheck::store(const Core& core, const LaneAddresses& addresses, uint32_t lanes,
+                                                 uint32_t width, const uint32_t* values) {
+    std::optional<GlobalRace> race;
     for (uint32_t rest = lanes; rest; rest &= rest - 1) {
         const int lane = __builtin_ctz(rest);
-        const uint64_t address = addresses[lane];
+        const uint64_t address = addresses.at[lane];
         if (address & (width - 1)) continue;  // refused when it executes
         GlobalRaces::Word* words = page(address) + (address >> 2 & (GlobalRaces::kWords - 1));
         uint32_t found = 0;
@@ -99,15 +99,14 @@ int GlobalRaceWatch::store(const Core& core, const uint64_t* addresses, uint32_t
         else
             for (uint32_t i = 0; i < width / 4; ++i)
                 if (const uint32_t before = races_.write_word(words[i], address + 4 * i, owner_)) found = before;
-        if (found && racing < 0 && !races_.met(found, owner_) && !changes_nothing(core, address, width, values, lane)) {
-            racing = lane;
-            other = found - 1;
+        if (found && !race && !races_.met(found, owner_) && !changes_nothing(core, address, width, values, lane)) {
+            race = {lane, found - 1};
         }
     }
-    return racing;
+    return race;
 }
 
-void GlobalRaceWatch::atomic() {
+void GlobalRaceCheck::atomic() {
     races_.pass_atomic(owner_);
 }
 

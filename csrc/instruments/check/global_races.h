@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -45,15 +46,19 @@ class GlobalRaces {
     uint64_t pass_ = 0;
 };
 
+struct GlobalRace {
+    int lane = 0;
+    uint64_t other_block = 0;  // that wrote the bytes before
+};
+
 /// What one worker thread needs to check its stores.
-class GlobalRaceWatch {
+class GlobalRaceCheck {
  public:
-    explicit GlobalRaceWatch(GlobalRaces& races) : races_(races) {}
+    explicit GlobalRaceCheck(GlobalRaces& races) : races_(races) {}
     void begin_block(uint64_t linear);
-    /// Before a plain store of `values`' rows. Returns the first lane that writes what another block wrote, or -1;
-    /// `other` is that block.
-    int store(const Core& core, const uint64_t* addresses, uint32_t lanes, uint32_t width, const uint32_t* values,
-              uint64_t& other);
+    /// Before a plain store of `values`' rows: the first lane that writes what another block wrote, if there is one.
+    std::optional<GlobalRace> store(const Core& core, const LaneAddresses& addresses, uint32_t lanes, uint32_t width,
+                                    const uint32_t* values);
     void atomic();
 
  private:

@@ -2,20 +2,24 @@
 
 namespace sm70emu::timing {
 
-int global_lines(const uint64_t* addresses, uint32_t exec, uint32_t width, uint64_t* lines) {
-    int count = 0;
-    for (uint32_t rest = exec; rest; rest &= rest - 1) {
-        const uint64_t first = addresses[__builtin_ctz(rest)], last = first + width - 1;
+TouchedLines touched_lines(const LaneAddresses& addresses, uint32_t exec, uint32_t width) {
+    TouchedLines touched;
+    TouchedLine* lines = touched.lines;
+    for_each_lane(exec, [&](int lane) {
+        const uint64_t first = addresses.at[lane], last = first + width - 1;
         for (uint64_t sector = first / 32; sector <= last / 32; ++sector) {
-            const uint64_t line = sector / 4, mask = 1ull << (sector & 3);
-            // The line of the lane before, most often.
-            int at = count - 1;
-            while (at >= 0 && lines[at] >> 4 != line) --at;
-            if (at < 0) lines[at = count++] = line << 4;
-            lines[at] |= mask;
+            const uint64_t tag = sector / 4;
+            // Most often it is the line of the lane before.
+            int at = touched.count - 1;
+            while (at >= 0 && lines[at].tag() != tag) --at;
+            if (at < 0) {
+                at = touched.count++;
+                lines[at] = TouchedLine(tag, 0);
+            }
+            lines[at].touch(1u << (sector & 3));
         }
-    }
-    return count;
+    });
+    return touched;
 }
 
 }  // namespace sm70emu::timing

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "emulator/access.h"
+#include "emulator/barrier.h"
 #include "instruments/coalescing.h"
 
 namespace sm70emu::timing {
@@ -42,14 +43,13 @@ class Capture : public ThreadObserver {
         if (!record && !head) return;
         if (record) trace_.warps[warp].steps.push_back(exec ? core.pc : core.pc | kSkipped);
         if (!exec) return;
-        const Operation& operation = program_[core.pc];
+        const ModelOperation& operation = program_[core.pc];
         switch (operation.path) {
             case Path::Shared: {
                 if (!record) return;
-                LaneAddresses addresses;
-                window_addresses(core, in, addresses);
+                const LaneAddresses addresses = window_addresses(core, in);
                 trace_.warps[warp].words.push_back(
-                    shared_wavefronts(addresses, exec, in.width, operation.access).taken);
+                    shared_wavefronts(addresses, exec, in.width, operation.access_kind).taken);
                 return;
             }
             case Path::GlobalLoad:
@@ -81,49 +81,49 @@ class Capture : public ThreadObserver {
     }
 
  private:
-    void touch(Core& core, const Instruction& in, uint32_t exec, const Operation& operation, bool record, bool head,
-               uint32_t order) {
-        LaneAddresses addresses;
-        uint64_t lines[2 * kLanes];
-        int count = 0;
-        if (operation.local) {
-            window_addresses(core, in, addresses);
-            // Words of one number lie together for all lanes.
-            for (uint32_t rest = exec; rest; rest &= rest - 1) {
-                const int lane = __builtin_ctz(rest);
-                addresses.at[lane] = stack_line(core, addresses.at[lane] / 4) + uint64_t(lane) * 4;
-            }
-            count = global_lines(addresses.at, exec, 4, lines);
-        } else {
-            global_addresses(core, in, addresses);
-            uint32_t global = 0;  // generic addresses may mean shared memory or the stack: taken as one line each
-            for (uint32_t rest = exec; rest; rest &= rest - 1) {
-                const int lane = __builtin_ctz(rest);
-                if (addresses.at[lane] - kSharedWindow < 2 * kSharedWindow) continue;
-                global |= 1u << lane;
-                addresses.at[lane] = place_(addresses.at[lane]);
-            }
-            count = global_lines(addresses.at, global, in.width, lines);
-        }
+    void touch(Core& core, const Instruction& in, uint32_t exec, const ModelOperation& operation, bool record,
+               bool head, uint32_t order) {
+        const TouchedLines touched = operation.local ? touched_stack(core, in, exec) : touched_global(core, in, exec);
         if (record) {
             auto& words = trace_.warps[core.warp->index].words;
-            words.push_back(uint64_t(count));
-            words.insert(words.end(), lines, lines + count);
+            words.push_back(uint64_t(touched.count));
+            for (const TouchedLine line : touched) words.push_back(line.word());
         }
-        if (head)
-            for (int i = 0; i < count; ++i)
-                head_trace_.accesses.push_back({order, core.pc, lines[i], operation.path != Path::GlobalLoad});
+        if (!head) return;
+        for (const TouchedLine line : touched) {
+            head_trace_.accesses.push_back({order, core.pc, line, operation.path != Path::GlobalLoad});
+        }
     }
 
-    /// See Instruction::mode of BAR in control.cpp: 8 has a thread count, 16 number and count are in one register.
+    /// Words of one number lie together for all lanes.
+    static TouchedLines touched_stack(const Core& core, const Instruction& in, uint32_t exec) {
+        LaneAddresses addresses = window_addresses(core, in);
+        for_each_lane(exec, [&](int lane) {
+            addresses.at[lane] = stack_line(core, addresses.at[lane] / 4) + uint64_t(lane) * 4;
+        });
+        return touched_lines(addresses, exec, 4);
+    }
+
+    /// Generic addresses may mean shared memory or the stack: those count no lines.
+    TouchedLines touched_global(const Core& core, const Instruction& in, uint32_t exec) const {
+        LaneAddresses addresses = global_addresses(core, in);
+        uint32_t global = 0;
+        for_each_lane(exec, [&](int lane) {
+            if (addresses.at[lane] - kSharedWindow < 2 * kSharedWindow) return;
+            global |= 1u << lane;
+            addresses.at[lane] = place_(addresses.at[lane]);
+        });
+        return touched_lines(addresses, global, in.width);
+    }
+
     static uint64_t barrier_word(const Core& core, const Instruction& in, uint32_t exec) {
-        const int lane = __builtin_ctz(exec);
-        const uint32_t value = core.row(in.a)[lane];
-        uint64_t threads = in.mode & 8 ? core.row(in.b)[lane] : 0;
-        if (in.mode & 16) threads = threads >> 16 & 0xfff;
-        const uint64_t number = (in.mode & 16 ? value & 0xffff : value) & 15;
-        return number | uint64_t(__builtin_popcount(exec)) << 8 | uint64_t(__builtin_popcount(core.warp->live)) << 16 |
-               threads << 32;
+        const BarrierArrival arrival = barrier_arrival(core, in, __builtin_ctz(exec));
+        BarrierStep step;
+        step.number = arrival.number & 15;
+        step.lanes = uint32_t(__builtin_popcount(exec));
+        step.live_lanes = uint32_t(__builtin_popcount(core.warp->live));
+        step.threads = arrival.threads;
+        return step.word();
     }
 
     void hand_in_head() {

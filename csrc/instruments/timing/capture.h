@@ -13,7 +13,7 @@
 
 namespace sm70emu::timing {
 
-/// What the watchers of one launch hand in, in any order.
+/// What the observers of all worker threads hand in, in any order.
 struct Captured {
     std::mutex mutex;
     std::vector<BlockTrace> blocks;

@@ -21,11 +21,11 @@ L2Reuse replay_heads(const std::vector<BlockHead>& heads, const Program& program
     std::vector<Cache> l1(heads.size(), Cache(l1_bytes, kL1Ways));
     // A block's accesses are in the order of its warps' turns: sorted by each warp's own progress, blocks merge in
     // step.
-    std::vector<std::vector<Access>> sorted;
+    std::vector<std::vector<HeadAccess>> sorted;
     for (const auto& head : heads) {
         sorted.push_back(head.accesses);
         std::stable_sort(sorted.back().begin(), sorted.back().end(),
-                         [](const Access& a, const Access& b) { return a.order < b.order; });
+                         [](const HeadAccess& a, const HeadAccess& b) { return a.order < b.order; });
     }
     using Next = std::pair<uint32_t, size_t>;  // order, block
     std::priority_queue<Next, std::vector<Next>, std::greater<>> queue;
@@ -35,10 +35,10 @@ L2Reuse replay_heads(const std::vector<BlockHead>& heads, const Program& program
     while (!queue.empty()) {
         const size_t block = queue.top().second;
         queue.pop();
-        const Access& access = sorted[block][at[block]++];
+        const HeadAccess& access = sorted[block][at[block]++];
         if (at[block] < sorted[block].size()) queue.push({sorted[block][at[block]].order, block});
-        uint8_t sectors = access.line & 15;
-        const uint64_t tag = access.line >> 4;
+        uint8_t sectors = access.line.sectors();
+        const uint64_t tag = access.line.tag();
         if (!access.store && !program[access.pc].past_l1) {
             if (CacheLine* line = l1[block].find(tag)) {
                 const uint8_t missing = sectors & uint8_t(~line->sectors);

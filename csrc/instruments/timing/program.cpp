@@ -62,7 +62,7 @@ int bank_conflicts(const ParsedInstruction& in, const ParsedInstruction* previou
 }
 
 /// "SB0" and the count of DEPBAR.LE.
-void read_depbar(const ParsedInstruction& in, Operation& out) {
+void read_depbar(const ParsedInstruction& in, ModelOperation& out) {
     for (const auto& operand : in.operands) {
         if (operand.kind == OperandKind::Special && operand.text.size() == 3 && operand.text.substr(0, 2) == "SB")
             out.waited_barrier = uint8_t(operand.text[2] - '0');
@@ -78,13 +78,13 @@ Program make_program(const LoadedKernel& kernel, const Machine& machine) {
     bool has_previous = false;
     for (const auto& listed : kernel.section->instructions) {
         ParsedInstruction in = parse_instruction(listed, *kernel.section);
-        Operation out;
+        ModelOperation out;
         out.control = in.control;
         const PipeUse use = pipe_use(in);
         out.pipe = use.pipe;
         out.issue_cycles = uint8_t(std::max(1u, use.cycles));
         out.path = path_of(in, use.pipe);
-        out.access = memory_use(in.opcode).access;
+        out.access_kind = memory_use(in.opcode).kind;
         if (out.path == Path::Tensor) out.issue_cycles = uint8_t(use.cycles / 2 * uint32_t(machine.tensor_issue));
         out.bank_conflicts =
             uint8_t(bank_conflicts(in, has_previous ? &previous : nullptr) * int(machine.bank_conflict_cycles));

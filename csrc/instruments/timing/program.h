@@ -30,21 +30,21 @@ enum class Path : uint8_t {
     Exit
 };
 
-struct Operation {
+struct ModelOperation {
     ControlCode control;
     Pipe pipe = Pipe::None;
     Path path = Path::Fixed;
-    Access access = Access::Load;  // of memory
-    uint8_t issue_cycles = 1;      // of the pipe
-    uint8_t bank_conflicts = 0;    // issue slots lost to register banks
-    bool past_l1 = false;          // a load that must see L2
+    AccessKind access_kind = AccessKind::Load;
+    uint8_t issue_cycles = 1;    // of the pipe
+    uint8_t bank_conflicts = 0;  // issue slots lost to register banks
+    bool past_l1 = false;        // a load that must see L2
     bool local = false;
     bool arrives_only = false;     // BAR.ARV
     uint8_t waited_barrier = 0;    // DEPBAR
     uint8_t wait_until_count = 0;  // DEPBAR.LE
 };
 
-using Program = std::vector<Operation>;
+using Program = std::vector<ModelOperation>;
 
 Program make_program(const LoadedKernel& kernel, const Machine& machine);
 

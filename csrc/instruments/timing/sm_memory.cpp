@@ -23,7 +23,8 @@ SmMemory::SmMemory(const Machine& machine, const L2Reuse& reuse, double l1_bytes
       dram_(machine.dram_gbps * 1000 / machine.clock_mhz / sharing, machine.l2_port_bytes, machine.burst_cycles),
       cycles_per_ns_(machine.clock_mhz / 1000) {}
 
-/// The sectors of an instruction that go to DRAM: its share, carried over so that whole sectors come out.
+/// The sectors of an instruction that go to DRAM: its share, the fraction kept for the next time, so that whole sectors
+/// come out.
 double SmMemory::dram_sectors(uint32_t pc, int sectors) {
     owed_[pc] += reuse_.dram_share(pc) * sectors;
     const double whole = std::floor(owed_[pc] + 1e-9);
@@ -42,11 +43,11 @@ double SmMemory::from_dram(double now, double bytes, double cost) {
     return passed + (machine_.dram_latency_ns + machine_.dram_loaded_ns * std::min(1.0, load_)) * cycles_per_ns_;
 }
 
-double SmMemory::load(double now, uint32_t pc, uint64_t line, uint64_t salt, bool past_l1) {
-    auto sectors = uint8_t(line & 15);
+double SmMemory::load(double now, uint32_t pc, TouchedLine line, uint64_t salt, bool past_l1) {
+    uint8_t sectors = line.sectors();
     double done = now + machine_.l1_latency;
     counters_.l1_sectors += __builtin_popcount(sectors);
-    CacheLine* cached = past_l1 ? nullptr : l1_.find((line >> 4) ^ salt);
+    CacheLine* cached = past_l1 ? nullptr : l1_.find(line.tag() ^ salt);
     if (cached) {
         const auto missing = uint8_t(sectors & ~cached->sectors);
         counters_.l1_hit_sectors += __builtin_popcount(sectors & cached->sectors);
@@ -70,8 +71,8 @@ double SmMemory::load(double now, uint32_t pc, uint64_t line, uint64_t salt, boo
     return std::max(done, ready);
 }
 
-double SmMemory::store(double now, uint32_t pc, uint64_t line) {
-    const int count = __builtin_popcount(unsigned(line & 15));
+double SmMemory::store(double now, uint32_t pc, TouchedLine line) {
+    const int count = line.sector_count();
     const double bytes = kSectorBytes * count, passed = to_l2_.pass(now, bytes);
     counters_.l2_write_bytes += bytes;
     const double missed = dram_sectors(pc, count);
@@ -82,14 +83,14 @@ double SmMemory::store(double now, uint32_t pc, uint64_t line) {
     return passed;
 }
 
-void SmMemory::store_to_stack(double now, uint64_t line, uint64_t salt) {
-    CacheLine* cached = l1_.find((line >> 4) ^ salt);
+void SmMemory::store_to_stack(double now, TouchedLine line, uint64_t salt) {
+    CacheLine* cached = l1_.find(line.tag() ^ salt);
     if (!cached) return;
-    cached->sectors |= uint8_t(line & 15);
+    cached->sectors |= line.sectors();
     cached->ready = std::max(cached->ready, now);
 }
 
-double SmMemory::atomic(double now, uint32_t pc, uint64_t line) {
+double SmMemory::atomic(double now, uint32_t pc, TouchedLine line) {
     return store(now, pc, line) + machine_.atomic_cycles + machine_.l2_latency;
 }
 

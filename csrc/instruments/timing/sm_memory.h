@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "instruments/timing/block_trace.h"
 #include "instruments/timing/cache.h"
 #include "instruments/timing/l2_reuse.h"
 #include "instruments/timing/machine_table.h"
@@ -44,12 +45,12 @@ class SmMemory {
     SmMemory(const Machine& machine, const L2Reuse& reuse, double l1_bytes, double sharing);
 
     /// When the data of one line of a load is there. `salt` keeps blocks apart that replay one trace.
-    double load(double now, uint32_t pc, uint64_t line, uint64_t salt, bool past_l1);
+    double load(double now, uint32_t pc, TouchedLine line, uint64_t salt, bool past_l1);
     /// When the line has been handed to L2.
-    double store(double now, uint32_t pc, uint64_t line);
+    double store(double now, uint32_t pc, TouchedLine line);
     /// A store to the stack stays in L1.
-    void store_to_stack(double now, uint64_t line, uint64_t salt);
-    double atomic(double now, uint32_t pc, uint64_t line);
+    void store_to_stack(double now, TouchedLine line, uint64_t salt);
+    double atomic(double now, uint32_t pc, TouchedLine line);
     /// When a store may leave the SM: L2 holds back so much and no more.
     double store_gate(double now) const { return std::max(now, dram_.free() - machine_.store_backlog_cycles); }
     /// When all that was written is written.

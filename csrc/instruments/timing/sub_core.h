@@ -14,7 +14,7 @@
 
 namespace sm70emu::timing {
 
-inline int64_t whole(double cycles) {
+inline int64_t whole_cycles(double cycles) {
     return int64_t(std::ceil(cycles - 1e-9));
 }
 
@@ -25,7 +25,7 @@ class Queue {
     int64_t has_place() const { return leaves_[next_]; }
     /// An entry goes in at `now`, and leaves when the ones before it have left and what it needs is free.
     int64_t pass(int64_t now, double spacing, int64_t free) {
-        last_ = std::max({now, last_ + whole(spacing), free});
+        last_ = std::max({now, last_ + whole_cycles(spacing), free});
         leaves_[next_] = last_;
         next_ = (next_ + 1) % leaves_.size();
         return last_;

@@ -14,7 +14,7 @@ namespace sm70emu {
 namespace timing {
 namespace {
 
-struct Settings {
+struct TimingSettings {
     Machine machine = default_machine();
     std::string board = "v100-sxm2";
     std::vector<std::string> changed;
@@ -36,8 +36,8 @@ uint64_t count(const std::string& key, const std::string& text) {
     return uint64_t(value);
 }
 
-Settings parse(const std::string& options) {
-    Settings settings;
+TimingSettings parse(const std::string& options) {
+    TimingSettings settings;
     std::vector<std::pair<std::string, std::string>> lines;
     std::istringstream stream(options);
     for (std::string line; std::getline(stream, line);) {
@@ -80,7 +80,7 @@ Settings parse(const std::string& options) {
 
 class Timing : public Instrument {
  public:
-    explicit Timing(Settings settings) : settings_(std::move(settings)) {}
+    explicit Timing(TimingSettings settings) : settings_(std::move(settings)) {}
 
     void begin_launch(const LaunchState& state, const LoadedKernel& kernel, const LaunchRequest& request) override {
         launch_ = {};
@@ -165,7 +165,7 @@ class Timing : public Instrument {
     }
 
  private:
-    Settings settings_;
+    TimingSettings settings_;
     LaunchReport launch_;
     Program program_;
     CapturePlan plan_;
