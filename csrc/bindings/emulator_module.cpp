@@ -29,7 +29,7 @@ TensorRounding rounding_named(const std::string& name) {
     throw py::value_error("tensor_rounding is 'truncate' or 'nearest', not '" + name + "'");
 }
 
-/// A grid or block: an int or up to three of them.
+// A grid or block: an int or up to three of them.
 void fill_extent(const py::object& value, uint32_t* extent) {
     extent[0] = extent[1] = extent[2] = 1;
     if (py::isinstance<py::int_>(value)) {
@@ -41,7 +41,7 @@ void fill_extent(const py::object& value, uint32_t* extent) {
     std::copy(items.begin(), items.end(), extent);
 }
 
-/// (name, buffer or (address, bytes), writable)
+// (name, buffer or (address, bytes), writable)
 GlobalBuffer buffer_from(const py::tuple& item) {
     if (item.size() != 3) throw py::value_error("a buffer is (name, array or (address, bytes), writable)");
     GlobalBuffer buffer;
@@ -56,19 +56,22 @@ GlobalBuffer buffer_from(const py::tuple& item) {
     const auto info = py::reinterpret_borrow<py::buffer>(item[1]).request(buffer.writable);
     py::ssize_t expected = info.itemsize;
     for (auto dimension = info.ndim; dimension-- > 0;) {
-        if (info.shape[size_t(dimension)] > 1 && info.strides[size_t(dimension)] != expected)
+        if (info.shape[static_cast<size_t>(dimension)] > 1 &&
+            info.strides[static_cast<size_t>(dimension)] != expected) {
             throw py::value_error("buffer '" + buffer.name + "' is not contiguous; pass (address, bytes) for a view");
-        expected *= info.shape[size_t(dimension)];
+        }
+        expected *= info.shape[static_cast<size_t>(dimension)];
     }
-    buffer.address = uint64_t(reinterpret_cast<uintptr_t>(info.ptr));
-    buffer.bytes = uint64_t(info.size * info.itemsize);
+    buffer.address = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(info.ptr));
+    buffer.bytes = static_cast<uint64_t>(info.size * info.itemsize);
     return buffer;
 }
 
 py::dict describe_kernel(const KernelImage& kernel) {
     py::list parameters;
-    for (const auto& p : kernel.parameters)
+    for (const auto& p : kernel.parameters) {
         parameters.append(py::dict("ordinal"_a = p.ordinal, "offset"_a = p.offset, "size"_a = p.size));
+    }
     return py::dict("registers"_a = kernel.registers, "static_shared_bytes"_a = kernel.static_shared_bytes,
                     "local_bytes"_a = kernel.local_bytes, "parameter_bytes"_a = kernel.parameter_bytes,
                     "parameters"_a = parameters, "max_threads"_a = kernel.max_threads,
@@ -89,11 +92,12 @@ py::dict describe_instruction(const ParsedInstruction& instruction) {
                     "reuse"_a = c.reuse);
 }
 
-/// [(file, line), ...]: the instruction's own line first, then the lines it was inlined at.
+// [(file, line), ...]: the instruction's own line first, then the lines it was inlined at.
 py::list describe_source(const KernelImage& kernel, size_t instruction) {
     py::list lines;
-    if (instruction < kernel.sources.size())
+    if (instruction < kernel.sources.size()) {
         for (const auto& line : kernel.sources[instruction].lines) lines.append(py::make_tuple(line.file, line.line));
+    }
     return lines;
 }
 
@@ -128,11 +132,12 @@ py::dict launch(Module& module, const std::string& kernel, const py::object& gri
 
 using Words = py::array_t<uint32_t, py::array::c_style | py::array::forcecast>;
 
-/// One HMMA step on rows of 32 lanes: a and b are [2, 32], c is [2, 32]; returns d as [2, 32].
+// One HMMA step on rows of 32 lanes: a and b are [2, 32], c is [2, 32]; returns d as [2, 32].
 Words hmma_step(const Words& a, const Words& b, const Words& c, int step, bool a_column, bool b_row, bool d_half,
                 bool c_half, const std::string& tensor_rounding, bool scalar) {
-    for (const Words* rows : {&a, &b, &c})
+    for (const Words* rows : {&a, &b, &c}) {
         if (rows->size() != 2 * kLanes) throw py::value_error("fragments are [2, 32] words");
+    }
     HmmaForm form;
     form.a_column = a_column;
     form.b_row = b_row;
@@ -145,7 +150,7 @@ Words hmma_step(const Words& a, const Words& b, const Words& c, int step, bool a
     return d;
 }
 
-/// c accumulated `count` times with the four products of a and b.
+// c accumulated `count` times with the four products of a and b.
 float tensor_accumulate(const std::vector<float>& a, const std::vector<float>& b, float c, uint64_t count,
                         const std::string& tensor_rounding) {
     if (a.size() != 4 || b.size() != 4) throw py::value_error("a and b have four elements");
@@ -253,8 +258,9 @@ PYBIND11_MODULE(_emulator, m) {
             [](const Module& module, const std::string& kernel, uint32_t offset) {
                 const ListedSection& section = module.section(kernel);
                 const auto& instructions = section.instructions;
-                if (offset % 16 || offset / 16 >= instructions.size())
+                if (offset % 16 || offset / 16 >= instructions.size()) {
                     throw py::index_error("no instruction at this offset");
+                }
                 return describe_instruction(parse_instruction(instructions[offset / 16], section));
             },
             "kernel"_a, "offset"_a)
@@ -262,7 +268,7 @@ PYBIND11_MODULE(_emulator, m) {
             "symbol",
             [](Module& module, const std::string& name) {
                 const auto [address, bytes] = module.symbol(name);
-                return py::memoryview::from_memory(address, py::ssize_t(bytes), false);
+                return py::memoryview::from_memory(address, static_cast<py::ssize_t>(bytes), false);
             },
             "name"_a, py::keep_alive<0, 1>(), "Writable view of a __device__ or __constant__ variable.")
         .def("launch", &launch, "kernel"_a, "grid"_a, "block"_a, "parameters"_a, "buffers"_a,

@@ -15,37 +15,41 @@ inline bool lane_in(uint32_t mask, int lane) {
     return mask >> lane & 1;
 }
 
-/// Calls body(lane) for the lanes of a mask, in ascending order.
+// Calls body(lane) for the lanes of a mask, in ascending order.
 template <class Body>
 void for_each_lane(uint32_t lanes, Body body) {
     for (; lanes; lanes &= lanes - 1) body(__builtin_ctz(lanes));
 }
 
 inline void write_masked(uint32_t* row, uint32_t exec, uint32_t value) {
-    for (int lane = 0; lane < kLanes; ++lane)
+    for (int lane = 0; lane < kLanes; ++lane) {
         if (lane_in(exec, lane)) row[lane] = value;
+    }
 }
 
 struct LaneAddresses {
     uint64_t at[kLanes];
 };
 
-/// 64-bit base (two rows) plus displacement.
+// 64-bit base (two rows) plus displacement.
 inline LaneAddresses global_addresses(const Core& core, const Instruction& in) {
     LaneAddresses addresses;
     const uint32_t* base = core.row(in.a);
-    const auto displacement = uint64_t(in.offset);
-    for (int lane = 0; lane < kLanes; ++lane)
-        addresses.at[lane] = (uint64_t(base[kLanes + lane]) << 32 | base[lane]) + displacement;
+    const auto displacement = static_cast<uint64_t>(in.offset);
+    for (int lane = 0; lane < kLanes; ++lane) {
+        addresses.at[lane] = (static_cast<uint64_t>(base[kLanes + lane]) << 32 | base[lane]) + displacement;
+    }
     return addresses;
 }
 
-/// 32-bit base, scaled, plus displacement; wraps like the machine's 32-bit adder.
+// 32-bit base, scaled, plus displacement; wraps like the machine's 32-bit adder.
 inline LaneAddresses window_addresses(const Core& core, const Instruction& in) {
     LaneAddresses addresses;
     const uint32_t* base = core.row(in.a);
-    const auto displacement = uint32_t(in.offset);
-    for (int lane = 0; lane < kLanes; ++lane) addresses.at[lane] = uint32_t((base[lane] << in.mode) + displacement);
+    const auto displacement = static_cast<uint32_t>(in.offset);
+    for (int lane = 0; lane < kLanes; ++lane) {
+        addresses.at[lane] = static_cast<uint32_t>((base[lane] << in.mode) + displacement);
+    }
     return addresses;
 }
 
@@ -55,10 +59,11 @@ inline LaneAddresses window_addresses(const Core& core, const Instruction& in) {
 }
 
 inline void check_alignment(Core& core, int lane, uint64_t address, uint32_t width, const char* space) {
-    if (address & (width - 1))
+    if (address & (width - 1)) {
         refuse_access(core, lane,
                       std::string("misaligned ") + std::to_string(width) + "-byte access to " + space + " memory at " +
                           hex(address));
+    }
 }
 
 inline bool holds(const GlobalBuffer& buffer, uint64_t address, uint32_t width, AccessKind kind) {
@@ -66,7 +71,7 @@ inline bool holds(const GlobalBuffer& buffer, uint64_t address, uint32_t width, 
     return into < buffer.bytes && buffer.bytes - into >= width && buffer.allows(kind);
 }
 
-/// Host address of a global access by one lane.
+// Host address of a global access by one lane.
 inline uint8_t* global_pointer(Core& core, int lane, uint64_t address, uint32_t width, AccessKind kind) {
     check_alignment(core, lane, address, width, "global");
     const GlobalBuffer*& buffer = core.buffers[core.pc];
@@ -80,24 +85,26 @@ inline uint8_t* global_pointer(Core& core, int lane, uint64_t address, uint32_t 
 
 inline uint8_t* shared_pointer(Core& core, int lane, uint64_t address, uint32_t width) {
     check_alignment(core, lane, address, width, "shared");
-    if (address + width > core.block->shared_bytes)
+    if (address + width > core.block->shared_bytes) {
         refuse_access(core, lane,
                       "access of " + std::to_string(width) + " bytes at shared address " + hex(address) +
                           ": out of bounds, the block has " + std::to_string(core.block->shared_bytes) + " bytes");
+    }
     return core.block->shared + address;
 }
 
-/// Stack words of a warp lie lane by lane: word w of lane l is at [w][l].
+// Stack words of a warp lie lane by lane: word w of lane l is at [w][l].
 inline uint32_t* local_word(Core& core, int lane, uint64_t address, uint32_t width) {
     check_alignment(core, lane, address, width, "local");
-    if (address + width > core.block->local_bytes)
+    if (address + width > core.block->local_bytes) {
         refuse_access(core, lane,
                       "access of " + std::to_string(width) + " bytes at stack address " + hex(address) +
                           ": out of bounds, a thread has " + std::to_string(core.block->local_bytes) + " bytes");
+    }
     return reinterpret_cast<uint32_t*>(core.warp->local) + address / 4 * kLanes + lane;
 }
 
-/// Whether all lanes lie in one buffer, aligned; then no lane needs a check of its own.
+// Whether all lanes lie in one buffer, aligned; then no lane needs a check of its own.
 inline bool all_in_one_buffer(Core& core, const LaneAddresses& addresses, uint32_t width, AccessKind kind) {
     const GlobalBuffer*& buffer = core.buffers[core.pc];
     if (!buffer || !holds(*buffer, addresses.at[0], width, kind)) {

@@ -14,12 +14,12 @@ constexpr uint8_t kAccessBytes[] = {1, 1, 2, 2, 4, 8, 16};
 inline void load_lane(uint32_t* d, int lane, const uint8_t* p, AccessWidth kind) {
     switch (kind) {
         case kU8: d[lane] = *p; return;
-        case kS8: d[lane] = uint32_t(int32_t(int8_t(*p))); return;
+        case kS8: d[lane] = static_cast<uint32_t>(static_cast<int32_t>(static_cast<int8_t>(*p))); return;
         case kU16:
         case kS16: {
             uint16_t half;
             std::memcpy(&half, p, sizeof(half));
-            d[lane] = kind == kU16 ? half : uint32_t(int32_t(int16_t(half)));
+            d[lane] = kind == kU16 ? half : static_cast<uint32_t>(static_cast<int32_t>(static_cast<int16_t>(half)));
             return;
         }
         case k32: std::memcpy(d + lane, p, 4); return;
@@ -36,10 +36,10 @@ inline void load_lane(uint32_t* d, int lane, const uint8_t* p, AccessWidth kind)
 inline void store_lane(const uint32_t* s, int lane, uint8_t* p, AccessWidth kind) {
     switch (kind) {
         case kU8:
-        case kS8: *p = uint8_t(s[lane]); return;
+        case kS8: *p = static_cast<uint8_t>(s[lane]); return;
         case kU16:
         case kS16: {
-            const auto half = uint16_t(s[lane]);
+            const auto half = static_cast<uint16_t>(s[lane]);
             std::memcpy(p, &half, sizeof(half));
             return;
         }

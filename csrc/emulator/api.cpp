@@ -58,8 +58,9 @@ sm70emu_module* sm70emu_module_load(const void* cubin, uint64_t cubin_bytes, con
                                     uint64_t listing_bytes, char* error, uint64_t error_bytes) {
     std::unique_ptr<sm70emu_module> module;
     guarded(error, error_bytes, [&] {
-        module.reset(new sm70emu_module{
-            {static_cast<const uint8_t*>(cubin), size_t(cubin_bytes), {listing, size_t(listing_bytes)}}});
+        module.reset(new sm70emu_module{{static_cast<const uint8_t*>(cubin),
+                                         static_cast<size_t>(cubin_bytes),
+                                         {listing, static_cast<size_t>(listing_bytes)}}});
     });
     return module.release();
 }
@@ -69,9 +70,9 @@ sm70emu_module* sm70emu_module_load_with_nvdisasm(const void* cubin, uint64_t cu
     std::unique_ptr<sm70emu_module> module;
     guarded(error, error_bytes, [&] {
         const auto* bytes = static_cast<const uint8_t*>(cubin);
-        const std::string listing =
-            sm70emu::listing_from_nvdisasm(bytes, size_t(cubin_bytes), nvdisasm, cache_folder ? cache_folder : "");
-        module.reset(new sm70emu_module{{bytes, size_t(cubin_bytes), listing}});
+        const std::string listing = sm70emu::listing_from_nvdisasm(bytes, static_cast<size_t>(cubin_bytes), nvdisasm,
+                                                                   cache_folder ? cache_folder : "");
+        module.reset(new sm70emu_module{{bytes, static_cast<size_t>(cubin_bytes), listing}});
     });
     return module.release();
 }

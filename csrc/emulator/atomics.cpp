@@ -21,10 +21,12 @@ struct AtomicForm {
 
 // Instruction::immediate holds the form.
 uint32_t pack(AtomicForm f) {
-    return uint32_t(f.operation) | uint32_t(f.type) << 8 | uint32_t(f.space) << 16 | uint32_t(f.returns_success) << 24;
+    return static_cast<uint32_t>(f.operation) | static_cast<uint32_t>(f.type) << 8 |
+           static_cast<uint32_t>(f.space) << 16 | static_cast<uint32_t>(f.returns_success) << 24;
 }
 AtomicForm unpack(uint32_t v) {
-    return {AtomicOperation(v & 0xff), ValueType(v >> 8 & 0xff), MemorySpace(v >> 16 & 0xff), (v >> 24 & 1) != 0};
+    return {static_cast<AtomicOperation>(v & 0xff), static_cast<ValueType>(v >> 8 & 0xff),
+            static_cast<MemorySpace>(v >> 16 & 0xff), (v >> 24 & 1) != 0};
 }
 
 bool is_float(ValueType type) {
@@ -39,7 +41,7 @@ float flushed(float x) {
 }
 
 uint32_t add_half(uint32_t a, uint32_t b) {
-    return float_to_half(half_to_float(uint16_t(a)) + half_to_float(uint16_t(b)));
+    return float_to_half(half_to_float(static_cast<uint16_t>(a)) + half_to_float(static_cast<uint16_t>(b)));
 }
 
 template <class Word>
@@ -49,16 +51,18 @@ Word combine(AtomicForm form, Word old, Word operand, Word compare) {
     switch (form.operation) {
         case AtomicOperation::Add:
             if (form.type == ValueType::F32) {
-                const float sum = flushed(flushed(as_float(uint32_t(old))) + flushed(as_float(uint32_t(operand))));
+                const float sum = flushed(flushed(as_float(static_cast<uint32_t>(old))) +
+                                          flushed(as_float(static_cast<uint32_t>(operand))));
                 return sum == sum ? as_bits(sum) : kCanonicalNaN32;
             }
             if (form.type == ValueType::F64) {
                 const double sum = as_double(old) + as_double(operand);
                 return Word(sum == sum ? as_bits(sum) : kCanonicalNaN64);
             }
-            if (form.type == ValueType::F16x2)
-                return add_half(uint32_t(old) & 0xffff, uint32_t(operand) & 0xffff) |
-                       add_half(uint32_t(old) >> 16, uint32_t(operand) >> 16) << 16;
+            if (form.type == ValueType::F16x2) {
+                return add_half(static_cast<uint32_t>(old) & 0xffff, static_cast<uint32_t>(operand) & 0xffff) |
+                       add_half(static_cast<uint32_t>(old) >> 16, static_cast<uint32_t>(operand) >> 16) << 16;
+            }
             return old + operand;
         case AtomicOperation::Min: return (is_signed ? Signed(operand) < Signed(old) : operand < old) ? operand : old;
         case AtomicOperation::Max: return (is_signed ? Signed(operand) > Signed(old) : operand > old) ? operand : old;
@@ -84,7 +88,7 @@ Word apply(uint8_t* where, AtomicForm form, Word operand, Word compare) {
 }
 
 uint64_t read_rows(const uint32_t* row, int lane, uint32_t bytes) {
-    return bytes == 8 ? uint64_t(row[kLanes + lane]) << 32 | row[lane] : row[lane];
+    return bytes == 8 ? static_cast<uint64_t>(row[kLanes + lane]) << 32 | row[lane] : row[lane];
 }
 
 void run_atomic(Core& core, const Instruction& in, uint32_t exec) {
@@ -115,17 +119,19 @@ void run_atomic(Core& core, const Instruction& in, uint32_t exec) {
         uint8_t* where = in_shared ? shared_pointer(core, lane, address, bytes)
                                    : global_pointer(core, lane, address, bytes, AccessKind::Atomic);
         const uint64_t operand = read_rows(operand_row, lane, bytes), compare = read_rows(compare_row, lane, bytes);
-        const uint64_t old = bytes == 8 ? apply<uint64_t>(where, form, operand, compare)
-                                        : apply<uint32_t>(where, form, uint32_t(operand), uint32_t(compare));
+        const uint64_t old =
+            bytes == 8 ? apply<uint64_t>(where, form, operand, compare)
+                       : apply<uint32_t>(where, form, static_cast<uint32_t>(operand), static_cast<uint32_t>(compare));
         performed |= 1u << lane;
-        d[lane] = form.returns_success ? uint32_t(old == compare) : uint32_t(old);
-        if (bytes == 8) d[kLanes + lane] = form.returns_success ? 0 : uint32_t(old >> 32);
+        d[lane] = form.returns_success ? static_cast<uint32_t>(old == compare) : static_cast<uint32_t>(old);
+        if (bytes == 8) d[kLanes + lane] = form.returns_success ? 0 : static_cast<uint32_t>(old >> 32);
     }
     core.write_predicate(in.predicate0, performed, exec);
 }
 
 AtomicOperation take_operation(Binder& b) {
-    return AtomicOperation(b.require({"ADD", "MIN", "MAX", "INC", "DEC", "AND", "OR", "XOR", "EXCH", "CAS"}));
+    return static_cast<AtomicOperation>(
+        b.require({"ADD", "MIN", "MAX", "INC", "DEC", "AND", "OR", "XOR", "EXCH", "CAS"}));
 }
 
 ValueType take_type(Binder& b, AtomicOperation operation) {
@@ -161,7 +167,7 @@ void finish_atomic(Binder& b, AtomicForm form, bool returns) {
     b.address(form.space == MemorySpace::Shared ? AddressBase::ScalableRegister : AddressBase::Pair);
     if (form.operation == AtomicOperation::CompareAndSwap) b.out.c = b.bits(registers);
     b.out.b = b.bits(registers);
-    b.out.width = uint8_t(4 * registers);
+    b.out.width = static_cast<uint8_t>(4 * registers);
     b.out.immediate = pack(form);
     b.handler(&run_atomic);
 }

@@ -15,7 +15,7 @@ uint16_t ConstantTable::add(const std::vector<ConstantRow>& rows) {
     const auto found = known_.find(key);
     if (found != known_.end()) return found->second;
     if (rows_.size() + rows.size() > 65000) fail("too many distinct constants");
-    const auto first = uint16_t(rows_.size());
+    const auto first = static_cast<uint16_t>(rows_.size());
     rows_.insert(rows_.end(), rows.begin(), rows.end());
     known_[key] = first;
     return first;
@@ -24,7 +24,7 @@ uint16_t ConstantTable::add(const std::vector<ConstantRow>& rows) {
 uint16_t ConstantTable::bank_words(int bank, uint32_t byte_offset, int words) {
     if (byte_offset % 4) fail("constant at a misaligned offset");
     std::vector<ConstantRow> rows;
-    for (int i = 0; i < words; ++i) rows.push_back({bank, byte_offset + 4 * uint32_t(i)});
+    for (int i = 0; i < words; ++i) rows.push_back({bank, byte_offset + 4 * static_cast<uint32_t>(i)});
     return add(rows);
 }
 
@@ -60,7 +60,7 @@ int Binder::require(std::initializer_list<std::string_view> choices) {
 
 Rounding Binder::rounding() {
     const int chosen = choose({"RN", "RM", "RP", "RZ"}, 0);
-    return Rounding(chosen);
+    return static_cast<Rounding>(chosen);
 }
 
 std::string Binder::next_modifier() {
@@ -100,21 +100,23 @@ void Binder::no_suffix(const Operand& operand) {
 
 void Binder::plain(const Operand& operand) {
     no_suffix(operand);
-    if (operand.negate || operand.absolute || operand.invert || operand.scale_shift)
+    if (operand.negate || operand.absolute || operand.invert || operand.scale_shift) {
         fail("operand '" + operand.text + "' carries a sign or scale that has no meaning here");
+    }
 }
 
 uint16_t Binder::checked_row(const Operand& operand, int count) const {
-    if (uint32_t(operand.index + count) > register_count)
+    if (static_cast<uint32_t>(operand.index + count) > register_count) {
         fail("register of '" + operand.text + "' is beyond the kernel's " + std::to_string(register_count));
+    }
     const int alignment = count == 3 ? 4 : count;
     if (operand.index % alignment) fail("register of '" + operand.text + "' is not aligned to its width");
-    return uint16_t(operand.index);
+    return static_cast<uint16_t>(operand.index);
 }
 
 uint16_t Binder::register_row(const Operand& operand, int count) {
     const uint16_t row = checked_row(operand, count);
-    registers.read.push_back({uint8_t(row), uint8_t(count)});
+    registers.read.push_back({static_cast<uint8_t>(row), static_cast<uint8_t>(count)});
     return row;
 }
 
@@ -123,7 +125,7 @@ uint16_t Binder::destination(int count) {
     plain(operand);
     if (operand.index < 0) return sink_row;
     const uint16_t row = checked_row(operand, count);
-    registers.written.push_back({uint8_t(row), uint8_t(count)});
+    registers.written.push_back({static_cast<uint8_t>(row), static_cast<uint8_t>(count)});
     return row;
 }
 
@@ -131,14 +133,15 @@ uint8_t Binder::predicate_destination() {
     const Operand& operand = next(OperandKind::Predicate);
     plain(operand);
     if (operand.index > 6) refuse("predicate '" + operand.text + "'");
-    return operand.index < 0 ? uint8_t(kPredicateSink) : uint8_t(operand.index);
+    return operand.index < 0 ? static_cast<uint8_t>(kPredicateSink) : static_cast<uint8_t>(operand.index);
 }
 
 PredicateSource Binder::predicate_source() {
     const Operand& operand = next(OperandKind::Predicate);
     no_suffix(operand);
     if (operand.negate || operand.absolute || operand.index > 6) refuse("predicate '" + operand.text + "'");
-    return {operand.index < 0 ? uint8_t(kPredicateTrue) : uint8_t(operand.index), operand.invert};
+    return {operand.index < 0 ? static_cast<uint8_t>(kPredicateTrue) : static_cast<uint8_t>(operand.index),
+            operand.invert};
 }
 
 Source Binder::zero() {
@@ -165,14 +168,15 @@ Source Binder::source(SourceKind kind, int words) {
         case OperandKind::Immediate: {
             // Bits come from the encoding; the text of an integer must say the same.
             const uint32_t bits = parsed.immediate32();
-            if (!operand.is_float_text && uint32_t(operand.value) != bits)
+            if (!operand.is_float_text && static_cast<uint32_t>(operand.value) != bits) {
                 refuse("immediate '" + operand.text + "' does not match the encoding");
+            }
             source.row = words == 2 ? constants.immediate_pair(bits, bits >> 31 ? ~0u : 0u) : constants.immediate(bits);
             return source;
         }
         case OperandKind::Constant:
             if (operand.index >= 0) refuse("indexed constant '" + operand.text + "'");
-            source.row = constants.bank_words(operand.bank, uint32_t(operand.value), words);
+            source.row = constants.bank_words(operand.bank, static_cast<uint32_t>(operand.value), words);
             break;
         default: refuse("operand '" + operand.text + "' is of an unexpected kind");
     }
@@ -224,16 +228,17 @@ Source Binder::half_pair() {
         }
         case OperandKind::Constant:
             if (operand.index >= 0) refuse("indexed constant '" + operand.text + "'");
-            source.row = constants.bank_words(operand.bank, uint32_t(operand.value), 1);
+            source.row = constants.bank_words(operand.bank, static_cast<uint32_t>(operand.value), 1);
             break;
         default: refuse("operand '" + operand.text + "' is of an unexpected kind");
     }
-    if (take_suffix(suffixes, "H0_H0") || take_suffix(suffixes, "H0"))
+    if (take_suffix(suffixes, "H0_H0") || take_suffix(suffixes, "H0")) {
         source.half = 1;
-    else if (take_suffix(suffixes, "H1_H1") || take_suffix(suffixes, "H1"))
+    } else if (take_suffix(suffixes, "H1_H1") || take_suffix(suffixes, "H1")) {
         source.half = 2;
-    else if (take_suffix(suffixes, "F32"))
+    } else if (take_suffix(suffixes, "F32")) {
         source.half = 3;
+    }
     if (!suffixes.empty()) refuse("operand '" + operand.text + "'");
     const uint32_t signs = source.half == 3 ? 0x80000000u : 0x80008000u;
     if (operand.absolute) source.keep = ~signs;
@@ -244,9 +249,10 @@ Source Binder::half_pair() {
 uint32_t Binder::small_immediate(uint32_t limit) {
     const Operand& operand = next(OperandKind::Immediate);
     plain(operand);
-    if (operand.is_float_text || operand.value < 0 || operand.value > int64_t(limit))
+    if (operand.is_float_text || operand.value < 0 || operand.value > static_cast<int64_t>(limit)) {
         refuse("immediate '" + operand.text + "'");
-    return uint32_t(operand.value);
+    }
+    return static_cast<uint32_t>(operand.value);
 }
 
 void Binder::address(AddressBase base) {
@@ -257,7 +263,7 @@ void Binder::address(AddressBase base) {
         out.a.row = register_row(operand, base == AddressBase::Pair ? 2 : 1);
         out.a.space = 0;
     }
-    out.mode = uint8_t(operand.scale_shift);
+    out.mode = static_cast<uint8_t>(operand.scale_shift);
     out.offset = operand.value;
 }
 

@@ -14,11 +14,11 @@
 
 namespace sm70emu {
 
-/// Collects broadcast constants of one kernel, each once.
+// Collects broadcast constants of one kernel, each once.
 class ConstantTable {
  public:
     ConstantTable();
-    /// First row of `words` consecutive rows holding consecutive words of a bank.
+    // First row of `words` consecutive rows holding consecutive words of a bank.
     uint16_t bank_words(int bank, uint32_t byte_offset, int words);
     uint16_t immediate(uint32_t low);
     uint16_t immediate_pair(uint32_t low, uint32_t high);
@@ -30,10 +30,10 @@ class ConstantTable {
     std::map<std::vector<std::pair<int, uint32_t>>, uint16_t> known_;
 };
 
-/// How a float or integer source may be decorated.
+// How a float or integer source may be decorated.
 enum class SourceKind { Integer, Inverted, Float, Bits };
 
-/// The register operand of an address: a pair for 64 bits, one for 32 bits, or one that may be scaled ([R.X4 + ...]).
+// The register operand of an address: a pair for 64 bits, one for 32 bits, or one that may be scaled ([R.X4 + ...]).
 enum class AddressBase { Pair, Register, ScalableRegister };
 
 struct Binder {
@@ -49,9 +49,9 @@ struct Binder {
 
     // --- modifiers
     bool take(std::string_view modifier);
-    /// Index of the one modifier of the list that is present; `otherwise` if none is.
+    // Index of the one modifier of the list that is present; `otherwise` if none is.
     int choose(std::initializer_list<std::string_view> choices, int otherwise = -1);
-    /// Same, but one must be present.
+    // Same, but one must be present.
     int require(std::initializer_list<std::string_view> choices);
     Rounding rounding();
     std::string next_modifier();  // takes the first one left; empty if none
@@ -76,17 +76,17 @@ struct Binder {
     Source half_pair();
     Source zero();
     Source immediate_row(uint32_t value);
-    /// The row of a register operand that is read, with the given number of consecutive registers and alignment.
+    // The row of a register operand that is read, with the given number of consecutive registers and alignment.
     uint16_t register_row(const Operand& operand, int count);
     uint32_t small_immediate(uint32_t limit);
-    /// [R + offset].
+    // [R + offset].
     void address(AddressBase base);
 
     void handler(Handler execute) { out.execute = execute; }
-    /// Checks that nothing is left over.
+    // Checks that nothing is left over.
     void finish();
     [[noreturn]] void refuse(const std::string& why) const { fail(why); }
-    /// Takes a suffix off an operand's list; false if it is not there.
+    // Takes a suffix off an operand's list; false if it is not there.
     static bool take_suffix(std::vector<std::string>& suffixes, std::string_view suffix);
     static void no_suffix(const Operand& operand);
     static void plain(const Operand& operand);

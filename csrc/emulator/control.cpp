@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kInstructionBytes = 16;
 
-/// The value of a row must be the same in all executing lanes.
+// The value of a row must be the same in all executing lanes.
 void check_uniform(const uint32_t* row, uint32_t exec, const char* what) {
     const uint32_t value = row[__builtin_ctz(exec)];
     for_each_lane(exec, [&](int lane) {
@@ -24,19 +24,21 @@ void check_uniform(const uint32_t* row, uint32_t exec, const char* what) {
 // --- branches
 
 uint32_t instruction_index(const Core& core, int64_t byte_target) {
-    const auto count = int64_t(core.launch->kernel->instructions.size());
-    if (byte_target < 0 || byte_target % kInstructionBytes || byte_target / kInstructionBytes >= count)
-        fail("branch to " + hex(uint64_t(byte_target)) + ", which is not in the kernel");
-    return uint32_t(byte_target / kInstructionBytes);
+    const auto count = static_cast<int64_t>(core.launch->kernel->instructions.size());
+    if (byte_target < 0 || byte_target % kInstructionBytes || byte_target / kInstructionBytes >= count) {
+        fail("branch to " + hex(static_cast<uint64_t>(byte_target)) + ", which is not in the kernel");
+    }
+    return static_cast<uint32_t>(byte_target / kInstructionBytes);
 }
 
-/// Lanes go where their own target says: one group per distinct target.
+// Lanes go where their own target says: one group per distinct target.
 void branch_per_lane(Core& core, uint32_t exec, const int64_t* byte_targets) {
     while (exec) {
         const int64_t target = byte_targets[__builtin_ctz(exec)];
         uint32_t same = 0;
-        for (int lane = 0; lane < kLanes; ++lane)
+        for (int lane = 0; lane < kLanes; ++lane) {
             if (lane_in(exec, lane) && byte_targets[lane] == target) same |= 1u << lane;
+        }
         const bool last = same == core.active;
         branch(core, same, instruction_index(core, target));
         exec &= ~same;
@@ -46,20 +48,20 @@ void branch_per_lane(Core& core, uint32_t exec, const int64_t* byte_targets) {
 
 void run_bra(Core& core, const Instruction& in, uint32_t exec) {
     const uint32_t taken = exec & core.predicate(in.p0);
-    if (taken) branch(core, taken, uint32_t(in.offset));
+    if (taken) branch(core, taken, static_cast<uint32_t>(in.offset));
 }
 
-/// BRA.U is taken if all lanes take it, and by none otherwise: ptxas lets an ordinary branch on the same condition
-/// follow, for lanes that differ.
+// BRA.U is taken if all lanes take it, and by none otherwise: ptxas lets an ordinary branch on the same condition
+// follow, for lanes that differ.
 void run_bra_uniform(Core& core, const Instruction& in, uint32_t exec) {
     const uint32_t taken = exec & core.predicate(in.p0);
-    if (taken == core.active) branch(core, taken, uint32_t(in.offset));
+    if (taken == core.active) branch(core, taken, static_cast<uint32_t>(in.offset));
 }
 
-/// BRA.CONV is taken if the warp is converged (all its live lanes are here), BRA.DIV if it is not.
+// BRA.CONV is taken if the warp is converged (all its live lanes are here), BRA.DIV if it is not.
 template <bool Converged>
 void run_bra_convergence(Core& core, const Instruction& in, uint32_t exec) {
-    if ((core.active == core.warp->live) == Converged) branch(core, exec, uint32_t(in.offset));
+    if ((core.active == core.warp->live) == Converged) branch(core, exec, static_cast<uint32_t>(in.offset));
 }
 
 void bind_bra(Binder& b) {
@@ -72,18 +74,18 @@ void bind_bra(Binder& b) {
     b.handler(handlers[kind + 1]);
 }
 
-/// BRX, and CALL or RET through a register: base plus the register's value.
+// BRX, and CALL or RET through a register: base plus the register's value.
 void run_indirect(Core& core, const Instruction& in, uint32_t exec) {
     const uint32_t* a = core.row(in.a);
     int64_t targets[kLanes];
-    for (int lane = 0; lane < kLanes; ++lane) targets[lane] = in.offset + int32_t(a[lane]);
+    for (int lane = 0; lane < kLanes; ++lane) targets[lane] = in.offset + static_cast<int32_t>(a[lane]);
     branch_per_lane(core, exec, targets);
 }
 
 void bind_brx(Binder& b) {
     b.out.a = b.bits(2);  // its upper word is the sign of the lower
     const Operand& displacement = b.next(OperandKind::Immediate);
-    b.out.offset = int64_t(b.parsed.offset) + kInstructionBytes + displacement.value;
+    b.out.offset = static_cast<int64_t>(b.parsed.offset) + kInstructionBytes + displacement.value;
     b.handler(&run_indirect);
 }
 
@@ -94,15 +96,17 @@ void bind_ret(Binder& b) {
     b.handler(&run_indirect);
 }
 
-/// The only absolute calls in a linked kernel go to functions the driver provides: printf, assert, malloc.
+// The only absolute calls in a linked kernel go to functions the driver provides: printf, assert, malloc.
 void run_call_absolute(Core& core, const Instruction& in, uint32_t exec) {
     const uint32_t* a = core.row(in.a);
     const int lane = __builtin_ctz(exec);
     core.fault_lane = lane;
-    const uint64_t address = uint64_t(a[kLanes + lane]) << 32 | a[lane];
-    for (const auto& external : core.launch->externals)
-        if (external.address == address)
+    const uint64_t address = static_cast<uint64_t>(a[kLanes + lane]) << 32 | a[lane];
+    for (const auto& external : core.launch->externals) {
+        if (external.address == address) {
             fail("call of " + external.name + ", a function of the driver (a device assertion or printf)");
+        }
+    }
     fail("absolute call to " + hex(address));
 }
 
@@ -157,7 +161,7 @@ uint8_t barrier_operand(Binder& b) {
     const Operand& operand = b.next(OperandKind::ConvergenceBarrier);
     b.plain(operand);
     if (operand.index < 0 || operand.index > 15) b.refuse("barrier '" + operand.text + "'");
-    return uint8_t(operand.index);
+    return static_cast<uint8_t>(operand.index);
 }
 
 void run_bssy(Core& core, const Instruction& in, uint32_t exec) {
@@ -178,15 +182,17 @@ void bind_bsync(Binder& b) {
     b.handler(&run_bsync);
 }
 
-/// The executing lanes leave the barrier: whoever waits there no longer waits for them.
+// The executing lanes leave the barrier: whoever waits there no longer waits for them.
 void run_break(Core& core, const Instruction& in, uint32_t exec) {
     uint32_t* members = core.warp->convergence[in.mode];
     const uint32_t leaving = exec & core.predicate(in.p0);
     uint32_t affected = 0;
-    for (int lane = 0; lane < kLanes; ++lane)
+    for (int lane = 0; lane < kLanes; ++lane) {
         if (lane_in(leaving, lane)) affected |= members[lane];
-    for (int lane = 0; lane < kLanes; ++lane)
+    }
+    for (int lane = 0; lane < kLanes; ++lane) {
         if (lane_in(affected, lane)) members[lane] &= ~leaving;
+    }
     write_masked(members, leaving, 0);
 }
 void bind_break(Binder& b) {
@@ -207,8 +213,9 @@ void run_bmov_read(Core& core, const Instruction& in, uint32_t exec) {
 void run_bmov_write(Core& core, const Instruction& in, uint32_t exec) {
     uint32_t* members = core.warp->convergence[in.mode];
     const uint32_t* a = core.row(in.a);
-    for (int lane = 0; lane < kLanes; ++lane)
+    for (int lane = 0; lane < kLanes; ++lane) {
         if (lane_in(exec, lane)) members[lane] = a[lane];
+    }
 }
 void bind_bmov(Binder& b) {
     if (!b.take("32")) b.refuse("BMOV other than .32");
@@ -255,7 +262,7 @@ void bind_depbar(Binder& b) {
     b.small_immediate(63);
     b.handler(&run_nothing);
 }
-/// Caches are not modelled: loads always see memory.
+// Caches are not modelled: loads always see memory.
 void bind_cctl(Binder& b) {
     if (!b.take("IVALL")) b.refuse("CCTL other than .IVALL");
     b.handler(&run_nothing);
@@ -297,7 +304,7 @@ void bind_bar(Binder& b) {
     b.take("DEFER_BLOCKING");  // a hint to the warp scheduler
     b.out.a = barrier_number(b, 15);
     BarrierForm form;
-    form.operation = BarrierOperation(operation);
+    form.operation = static_cast<BarrierOperation>(operation);
     form.arrives_only = kind == 2;
     form.counted = b.more() && !b.next_is(OperandKind::Predicate);
     if (form.counted) b.out.b = barrier_number(b, 4096);

@@ -9,12 +9,13 @@ namespace {
 
 uint32_t participants(const Warp& warp, uint8_t barrier, uint32_t lanes) {
     uint32_t members = 0;
-    for (int lane = 0; lane < kLanes; ++lane)
+    for (int lane = 0; lane < kLanes; ++lane) {
         if (lanes >> lane & 1) members |= warp.convergence[barrier][lane];
+    }
     return members & warp.live;
 }
 
-/// The running group stops: exec waits in the given state, lanes not in exec go on after the instruction.
+// The running group stops: exec waits in the given state, lanes not in exec go on after the instruction.
 void park(Core& core, uint32_t exec, GroupState state, uint8_t barrier, uint32_t wait_mask) {
     Warp& warp = *core.warp;
     const uint32_t rest = core.active & ~exec;
@@ -25,11 +26,11 @@ void park(Core& core, uint32_t exec, GroupState state, uint8_t barrier, uint32_t
 
 uint32_t lanes_with(const uint32_t* masks, uint32_t mask) {
     uint32_t lanes = 0;
-    for (int lane = 0; lane < kLanes; ++lane) lanes |= uint32_t(masks[lane] == mask) << lane;
+    for (int lane = 0; lane < kLanes; ++lane) lanes |= static_cast<uint32_t>(masks[lane] == mask) << lane;
     return lanes;
 }
 
-/// Lanes that merged though they wait for different ones part again: each waits only for those of its own mask.
+// Lanes that merged though they wait for different ones part again: each waits only for those of its own mask.
 void park_by_mask(Core& core, uint32_t exec, GroupState state, uint8_t barrier, const uint32_t* masks) {
     Warp& warp = *core.warp;
     const uint32_t rest = core.active & ~exec;
@@ -42,17 +43,19 @@ void park_by_mask(Core& core, uint32_t exec, GroupState state, uint8_t barrier, 
     core.signal = Signal::Blocked;
 }
 
-/// Lanes that wait with the same mask meet, wherever each of them does: lanes of another mask, in another WARPSYNC,
-/// have nothing to do with them.
+// Lanes that wait with the same mask meet, wherever each of them does: lanes of another mask, in another WARPSYNC,
+// have nothing to do with them.
 bool release_warpsync(Warp& warp) {
     bool released = false;
     for (auto& group : warp.groups) {
         if (group.state != GroupState::AtWarpSync) continue;
         const uint32_t members = group.wait_mask & warp.live;
         uint32_t arrived = 0;
-        for (const auto& other : warp.groups)
-            if (other.state == GroupState::AtWarpSync && (other.wait_mask & warp.live) == members)
+        for (const auto& other : warp.groups) {
+            if (other.state == GroupState::AtWarpSync && (other.wait_mask & warp.live) == members) {
                 arrived |= other.mask;
+            }
+        }
         if (members & ~arrived) continue;
         for (auto& other : warp.groups) {
             if (other.state != GroupState::AtWarpSync || (other.wait_mask & warp.live) != members) continue;
@@ -63,17 +66,19 @@ bool release_warpsync(Warp& warp) {
     return released;
 }
 
-/// Lanes that wait at the group's convergence point, all of those that it waits for.
+// Lanes that wait at the group's convergence point, all of those that it waits for.
 uint32_t arrived_with(const Warp& warp, const Group& group, uint32_t members) {
     uint32_t arrived = 0;
-    for (const auto& other : warp.groups)
+    for (const auto& other : warp.groups) {
         if (other.state == GroupState::AtConvergence && other.barrier == group.barrier && other.pc == group.pc &&
-            (other.mask & ~members) == 0)
+            (other.mask & ~members) == 0) {
             arrived |= other.mask;
+        }
+    }
     return arrived;
 }
 
-/// `excused`: lanes that are not waited for.
+// `excused`: lanes that are not waited for.
 bool release_convergence(Warp& warp, uint32_t excused) {
     for (size_t i = 0; i < warp.groups.size(); ++i) {
         const Group group = warp.groups[i];
@@ -82,8 +87,9 @@ bool release_convergence(Warp& warp, uint32_t excused) {
         const uint32_t arrived = arrived_with(warp, group, members);
         if (members & ~arrived & ~excused) continue;
         std::vector<Group> kept;
-        for (const auto& other : warp.groups)
+        for (const auto& other : warp.groups) {
             if ((other.mask & arrived) == 0) kept.push_back(other);
+        }
         kept.push_back({arrived, group.pc, GroupState::Ready, 0, 0});
         warp.groups.swap(kept);
         return true;
@@ -125,8 +131,9 @@ void branch(Core& core, uint32_t taken, uint32_t target) {
     }
     // A loop in one group must not starve the others.
     if (target > core.pc) return;
-    for (const auto& group : core.warp->groups)
+    for (const auto& group : core.warp->groups) {
         if (group.state == GroupState::Ready) core.signal = Signal::Reschedule;
+    }
 }
 
 void arrive_at_convergence(Core& core, uint8_t barrier, uint32_t exec) {
@@ -156,16 +163,17 @@ void arrive_at_barrier(Core& core, const BarrierArrival& arrival, uint32_t votes
     Block& block = *core.block;
     BlockBarrier& barrier = block.barriers[index];
     if (barrier.active &&
-        (barrier.expected != arrival.threads || (arrival.waits && barrier.operation != arrival.operation)))
+        (barrier.expected != arrival.threads || (arrival.waits && barrier.operation != arrival.operation))) {
         fail("barrier " + std::to_string(index) + " is used with different thread counts or operations at one time");
+    }
     barrier.active = true;
     barrier.expected = arrival.threads;
     if (arrival.waits) barrier.operation = arrival.operation;
     // A warp that arrives whole counts as a full warp, so that a ragged last warp satisfies a multiple of 32.
-    barrier.contribution += exec == core.warp->live ? kLanes : uint32_t(__builtin_popcount(exec));
-    barrier.votes += uint32_t(__builtin_popcount(votes & exec));
+    barrier.contribution += exec == core.warp->live ? kLanes : static_cast<uint32_t>(__builtin_popcount(exec));
+    barrier.votes += static_cast<uint32_t>(__builtin_popcount(votes & exec));
     if (arrival.waits) {
-        barrier.waiting_lanes += uint32_t(__builtin_popcount(exec));
+        barrier.waiting_lanes += static_cast<uint32_t>(__builtin_popcount(exec));
         park(core, exec, GroupState::AtBarrier, index, 0);
     }
     complete_barrier(block, index);
@@ -174,11 +182,12 @@ void arrive_at_barrier(Core& core, const BarrierArrival& arrival, uint32_t votes
 void exit_lanes(Core& core, uint32_t exec) {
     Warp& warp = *core.warp;
     warp.live &= ~exec;
-    core.block->live_lanes -= uint32_t(__builtin_popcount(exec));
+    core.block->live_lanes -= static_cast<uint32_t>(__builtin_popcount(exec));
     core.active &= ~exec;
     if (core.active == 0) core.signal = Signal::Exited;
-    for (uint8_t i = 0; i < 16; ++i)
+    for (uint8_t i = 0; i < 16; ++i) {
         if (core.block->barriers[i].active && core.block->live_lanes) complete_barrier(*core.block, i);
+    }
 }
 
 void merge_ready(Warp& warp) {
@@ -187,7 +196,7 @@ void merge_ready(Warp& warp) {
         for (size_t j = i + 1; j < warp.groups.size();) {
             if (warp.groups[j].state == GroupState::Ready && warp.groups[j].pc == warp.groups[i].pc) {
                 warp.groups[i].mask |= warp.groups[j].mask;
-                warp.groups.erase(warp.groups.begin() + long(j));
+                warp.groups.erase(warp.groups.begin() + static_cast<long>(j));
             } else {
                 ++j;
             }
@@ -197,8 +206,9 @@ void merge_ready(Warp& warp) {
 
 void release_waiting(Warp& warp) {
     bool waiting = false;
-    for (const auto& group : warp.groups)
+    for (const auto& group : warp.groups) {
         waiting |= group.state == GroupState::AtConvergence || group.state == GroupState::AtWarpSync;
+    }
     if (!waiting) return;
     release_warpsync(warp);
     while (release_convergence(warp, 0)) {

@@ -43,11 +43,14 @@ class Reader {
     Reader(const uint8_t* data, size_t size) : data_(data), size_(size) {
         if (size < sizeof(Elf64_Ehdr) || std::memcmp(data, ELFMAG, SELFMAG) != 0) fail("not an ELF file");
         const auto header = read_at<Elf64_Ehdr>(data);
-        if (header.e_machine != kMachineCuda)
+        if (header.e_machine != kMachineCuda) {
             fail("not a CUDA cubin (ELF machine " + std::to_string(header.e_machine) + ")");
+        }
         const uint32_t architecture = header.e_flags & 0xff;
         if (architecture != 70) fail("cubin is for sm_" + std::to_string(architecture) + ", the emulator runs sm_70");
-        if (header.e_shoff + uint64_t(header.e_shnum) * sizeof(Elf64_Shdr) > size) fail("cubin is truncated");
+        if (header.e_shoff + static_cast<uint64_t>(header.e_shnum) * sizeof(Elf64_Shdr) > size) {
+            fail("cubin is truncated");
+        }
         std::vector<Elf64_Shdr> headers(header.e_shnum);
         if (!headers.empty()) std::memcpy(headers.data(), data + header.e_shoff, headers.size() * sizeof(Elf64_Shdr));
         if (header.e_shstrndx >= headers.size()) fail("cubin has no section names");
@@ -57,15 +60,17 @@ class Reader {
             sections_.push_back(
                 {string_at(headers[header.e_shstrndx], h.sh_name), h, has_data ? data + h.sh_offset : nullptr});
         }
-        for (size_t i = 0; i < sections_.size(); ++i)
+        for (size_t i = 0; i < sections_.size(); ++i) {
             if (sections_[i].header.sh_type == SHT_SYMTAB) symtab_ = i;
+        }
     }
 
     const std::vector<Section>& sections() const { return sections_; }
 
     const Section* find(const std::string& name) const {
-        for (const auto& s : sections_)
+        for (const auto& s : sections_) {
             if (s.name == name) return &s;
+        }
         return nullptr;
     }
 
@@ -82,7 +87,7 @@ class Reader {
     }
 
     uint32_t symbol_count() const {
-        return symtab_ ? uint32_t(sections_[symtab_].header.sh_size / sizeof(Elf64_Sym)) : 0;
+        return symtab_ ? static_cast<uint32_t>(sections_[symtab_].header.sh_size / sizeof(Elf64_Sym)) : 0;
     }
 
     std::string symbol_name(const Elf64_Sym& symbol) const {
@@ -102,7 +107,7 @@ class Reader {
     size_t symtab_ = 0;
 };
 
-/// Calls visit(attribute, payload, payload size) for each record of a .nv.info section.
+// Calls visit(attribute, payload, payload size) for each record of a .nv.info section.
 template <class Visit>
 void for_each_attribute(const std::vector<uint8_t>& info, Visit visit) {
     size_t at = 0;
@@ -112,7 +117,7 @@ void for_each_attribute(const std::vector<uint8_t>& info, Visit visit) {
         at += 4;
         if (format == 0x04) {  // sized value
             if (at + word > info.size()) fail("truncated .nv.info record");
-            visit(attribute, info.data() + at, size_t(word));
+            visit(attribute, info.data() + at, static_cast<size_t>(word));
             at += word;
         } else {
             visit(attribute, reinterpret_cast<const uint8_t*>(&word), sizeof(word));
@@ -154,8 +159,9 @@ void read_resource_info(const Reader& reader, Cubin& cubin) {
         Stack& stack = stacks[found->first];
         const bool is_kernel = name == found->first;
         if (attribute == kRegcount && is_kernel) found->second.registers = value;
-        if (attribute == kFrameSize)
+        if (attribute == kFrameSize) {
             (is_kernel ? stack.own : stack.callee) = std::max(is_kernel ? stack.own : stack.callee, value);
+        }
         if (attribute == kMinStackSize && is_kernel) stack.total = value;
     });
     for (auto& [name, kernel] : cubin.kernels) {
@@ -179,23 +185,25 @@ void read_globals(const Reader& reader, Cubin& cubin) {
     const auto place = [&](const Elf64_Sym& symbol, size_t& offset) {
         if (symbol.st_shndx >= reader.sections().size()) return false;
         const std::string& section = reader.sections()[symbol.st_shndx].name;
-        if (section == ".nv.global.init")
+        if (section == ".nv.global.init") {
             offset = symbol.st_value;
-        else if (section == ".nv.global")
+        } else if (section == ".nv.global") {
             offset = zeroed_at + symbol.st_value;
-        else
+        } else {
             return false;
+        }
         return true;
     };
     for (uint32_t i = 0; i < reader.symbol_count(); ++i) {
         const auto symbol = reader.symbol(i);
         if (ELF64_ST_TYPE(symbol.st_info) != STT_OBJECT) continue;
         size_t offset = 0;
-        if (place(symbol, offset))
+        if (place(symbol, offset)) {
             cubin.symbols.push_back({reader.symbol_name(symbol), offset, symbol.st_size, false});
-        else if (symbol.st_shndx < reader.sections().size() &&
-                 reader.sections()[symbol.st_shndx].name == ".nv.constant3")
+        } else if (symbol.st_shndx < reader.sections().size() &&
+                   reader.sections()[symbol.st_shndx].name == ".nv.constant3") {
             cubin.symbols.push_back({reader.symbol_name(symbol), symbol.st_value, symbol.st_size, true});
+        }
     }
 
     for (const auto& s : reader.sections()) {
@@ -213,24 +221,27 @@ void read_globals(const Reader& reader, Cubin& cubin) {
             if (is_code) {
                 // The linker resolves what it can; a relocation left in code names something a driver would provide.
                 const auto found = cubin.kernels.find(target.substr(6));
-                if (found != cubin.kernels.end())
+                if (found != cubin.kernels.end()) {
                     found->second.refusal = "code refers to " +
                                             reader.symbol_name(reader.symbol(ELF64_R_SYM(r.r_info))) +
                                             ", which a loader would have to provide";
+                }
                 continue;
             }
             size_t offset = 0;
             const auto symbol = reader.symbol(ELF64_R_SYM(r.r_info));
             const std::string name = reader.symbol_name(symbol);
-            if (ELF64_R_TYPE(r.r_info) != kRelocation64)
+            if (ELF64_R_TYPE(r.r_info) != kRelocation64) {
                 fail("unsupported relocation in " + target + " against " + name);
+            }
             const bool in_constant4 = target == ".nv.constant4";
-            if (place(symbol, offset))
-                cubin.relocations.push_back({in_constant4, r.r_offset, offset + size_t(r.r_addend), {}});
-            else if (symbol.st_shndx == SHN_UNDEF)
+            if (place(symbol, offset)) {
+                cubin.relocations.push_back({in_constant4, r.r_offset, offset + static_cast<size_t>(r.r_addend), {}});
+            } else if (symbol.st_shndx == SHN_UNDEF) {
                 cubin.relocations.push_back({in_constant4, r.r_offset, 0, name});
-            else
+            } else {
                 fail("unsupported relocation in " + target + " against " + name);
+            }
         }
     }
 }
@@ -268,8 +279,9 @@ Cubin parse_cubin(const uint8_t* data, size_t size) {
         if (!reader.find(".nv.info." + kernel.name)) continue;
         kernel.code.assign(s.data, s.data + s.header.sh_size);
         kernel.constant2 = reader.contents(".nv.constant2." + kernel.name);
-        if (const Section* shared = reader.find(".nv.shared." + kernel.name))
-            kernel.static_shared_bytes = uint32_t(shared->header.sh_size);
+        if (const Section* shared = reader.find(".nv.shared." + kernel.name)) {
+            kernel.static_shared_bytes = static_cast<uint32_t>(shared->header.sh_size);
+        }
         read_kernel_info(reader, kernel);
         cubin.kernels.emplace(kernel.name, std::move(kernel));
     }

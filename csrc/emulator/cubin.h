@@ -33,7 +33,7 @@ struct KernelImage {
     std::string refusal;                  // why this kernel cannot be loaded; empty if it can
 };
 
-/// A store address into constant bank 4 (or into an initialised global) that holds a device global's address.
+// A store address into constant bank 4 (or into an initialised global) that holds a device global's address.
 struct AddressRelocation {
     bool in_constant4 = true;
     size_t offset = 0;

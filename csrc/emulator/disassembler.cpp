@@ -33,7 +33,7 @@ void write_file(const fs::path& path, const void* data, size_t bytes) {
     if (!out.flush()) fail("cannot write " + path.string());
 }
 
-/// A folder of its own under the system's temporary folder, removed on destruction.
+// A folder of its own under the system's temporary folder, removed on destruction.
 class ScratchFolder {
  public:
     ScratchFolder() {
@@ -62,13 +62,15 @@ void run_to_file(const std::string& program, const fs::path& input, const fs::pa
     pid_t child = 0;
     const int error = posix_spawnp(&child, program.c_str(), &actions, nullptr, arguments, environ);
     posix_spawn_file_actions_destroy(&actions);
-    if (error)
+    if (error) {
         fail(
             "cannot run " + program + " (" + std::strerror(error) +
             "), which lists the machine code. It is part of the triton wheel: reinstall that, or put nvdisasm on PATH");
+    }
     int status = 0;
-    while (waitpid(child, &status, 0) < 0)
+    while (waitpid(child, &status, 0) < 0) {
         if (errno != EINTR) fail("waiting for " + program + ": " + std::strerror(errno));
+    }
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) fail(program + " could not disassemble the cubin");
 }
 
@@ -81,13 +83,13 @@ std::string disassemble(const uint8_t* cubin, size_t bytes, const std::string& n
     return listing;
 }
 
-/// A kept listing begins with a line that holds the SHA-256 of the rest: register names are taken from the text, so a
-/// changed text must not be used.
+// A kept listing begins with a line that holds the SHA-256 of the rest: register names are taken from the text, so a
+// changed text must not be used.
 std::string seal(const std::string& listing) {
     return sha256_hex(reinterpret_cast<const uint8_t*>(listing.data()), listing.size()) + "\n" + listing;
 }
 
-/// The listing in a kept file, or nothing if there is none that is whole.
+// The listing in a kept file, or nothing if there is none that is whole.
 std::string unsealed(const fs::path& path) {
     std::error_code ignored;
     if (!fs::is_regular_file(path, ignored)) return {};
@@ -98,7 +100,7 @@ std::string unsealed(const fs::path& path) {
     return seal(listing) == sealed ? listing : std::string();
 }
 
-/// Keeps a listing if that is possible. Renamed into place, so that a reader never sees half a file.
+// Keeps a listing if that is possible. Renamed into place, so that a reader never sees half a file.
 void keep(const fs::path& path, const std::string& listing) {
     std::error_code failed;
     fs::create_directories(path.parent_path(), failed);

@@ -7,7 +7,7 @@
 
 namespace sm70emu {
 
-/// `cache_folder` may be empty: then nothing is kept.
+// `cache_folder` may be empty: then nothing is kept.
 std::string listing_from_nvdisasm(const uint8_t* cubin, size_t bytes, const std::string& nvdisasm,
                                   const std::string& cache_folder);
 

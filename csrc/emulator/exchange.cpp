@@ -21,7 +21,7 @@ void run_vote(Core& core, const Instruction& in, uint32_t exec) {
     core.write_predicate(in.predicate0, verdict ? kAllLanes : 0, exec);
 }
 void bind_vote(Binder& b) {
-    b.out.mode = uint8_t(b.require({"ALL", "ANY", "EQ"}));
+    b.out.mode = static_cast<uint8_t>(b.require({"ALL", "ANY", "EQ"}));
     b.out.destination = b.next_is(OperandKind::Register) ? b.destination() : b.sink_row;
     b.out.predicate0 = b.predicate_destination();
     b.out.p0 = b.predicate_source();
@@ -38,18 +38,20 @@ void run_match(Core& core, const Instruction& in, uint32_t exec) {
         for (int other = 0; other < kLanes; ++other) {
             if (!lane_in(exec, other)) continue;
             const bool equal = a[lane] == a[other] && (in.width == 4 || a[kLanes + lane] == a[kLanes + other]);
-            if (equal)
+            if (equal) {
                 result[lane] |= 1u << other;
-            else
+            } else {
                 all_equal = false;
+            }
         }
     }
-    for (int lane = 0; lane < kLanes; ++lane)
+    for (int lane = 0; lane < kLanes; ++lane) {
         if (lane_in(exec, lane)) d[lane] = in.mode == 0 ? result[lane] : all_equal ? exec : 0;
+    }
     core.write_predicate(in.predicate0, all_equal ? kAllLanes : 0, exec);
 }
 void bind_match(Binder& b) {
-    b.out.mode = uint8_t(b.require({"ANY", "ALL"}));
+    b.out.mode = static_cast<uint8_t>(b.require({"ANY", "ALL"}));
     b.out.width = b.take("U64") ? 8 : 4;
     if (b.next_is(OperandKind::Predicate)) b.out.predicate0 = b.predicate_destination();
     b.out.destination = b.destination();
@@ -57,14 +59,15 @@ void bind_match(Binder& b) {
     b.handler(&run_match);
 }
 
-/// The rule of the PTX manual for shfl: c holds the clamp in bits 0-4 and the segment mask in bits 8-12.
+// The rule of the PTX manual for shfl: c holds the clamp in bits 0-4 and the segment mask in bits 8-12.
 template <int Mode>  // 0 IDX, 1 UP, 2 DOWN, 3 BFLY
 void run_shfl(Core& core, const Instruction& in, uint32_t exec) {
     const uint32_t *a = core.row(in.a), *b = core.row(in.b), *c = core.row(in.c);
     uint32_t* d = core.destination(in.destination);
     uint32_t result[kLanes], in_range = 0;
     for (int lane = 0; lane < kLanes; ++lane) {
-        const int segment = int(c[lane] >> 8 & 31), clamp = int(c[lane] & 31), amount = int(b[lane] & 31);
+        const int segment = static_cast<int>(c[lane] >> 8 & 31), clamp = static_cast<int>(c[lane] & 31),
+                  amount = static_cast<int>(b[lane] & 31);
         const int first = lane & segment, last = first | (clamp & ~segment);
         const int from = Mode == 0   ? first | (amount & ~segment)
                          : Mode == 1 ? lane - amount
@@ -72,13 +75,14 @@ void run_shfl(Core& core, const Instruction& in, uint32_t exec) {
                                      : lane ^ amount;
         const bool valid = Mode == 1 ? from >= last : from <= last;
         result[lane] = a[valid ? from & 31 : lane];
-        in_range |= uint32_t(valid) << lane;
+        in_range |= static_cast<uint32_t>(valid) << lane;
     }
     if (exec == kAllLanes) {
         for (int lane = 0; lane < kLanes; ++lane) d[lane] = result[lane];
     } else {
-        for (int lane = 0; lane < kLanes; ++lane)
+        for (int lane = 0; lane < kLanes; ++lane) {
             if (lane_in(exec, lane)) d[lane] = result[lane];
+        }
     }
     core.write_predicate(in.predicate0, in_range, exec);
 }
@@ -97,8 +101,9 @@ void bind_shfl(Binder& b) {
 
 uint32_t predicate_table(uint32_t table, uint32_t a, uint32_t b, uint32_t c) {
     uint32_t result = 0;
-    for (int i = 0; i < 8; ++i)
+    for (int i = 0; i < 8; ++i) {
         if (table >> i & 1) result |= (i & 4 ? a : ~a) & (i & 2 ? b : ~b) & (i & 1 ? c : ~c);
+    }
     return result;
 }
 void run_plop3(Core& core, const Instruction& in, uint32_t exec) {
@@ -141,24 +146,29 @@ void bind_p2r(Binder& b) {
     b.handler(&run_p2r);
 }
 
-/// mode: the byte of the register that is read.
+// mode: the byte of the register that is read.
 void run_r2p(Core& core, const Instruction& in, uint32_t exec) {
     const uint32_t *a = core.row(in.a), *mask = core.row(in.b);
     for (int lane = 0; lane < kLanes; ++lane) {
         if (!lane_in(exec, lane)) continue;
         const uint32_t bits = a[lane] >> (8 * in.mode);
-        for (int p = 0; p < 7; ++p)
-            if (mask[lane] >> p & 1) core.write_predicate(uint8_t(p), bits >> p & 1 ? kAllLanes : 0, 1u << lane);
+        for (int p = 0; p < 7; ++p) {
+            if (mask[lane] >> p & 1) {
+                core.write_predicate(static_cast<uint8_t>(p), bits >> p & 1 ? kAllLanes : 0, 1u << lane);
+            }
+        }
     }
 }
 void bind_r2p(Binder& b) {
     expect_predicate_file(b);
     const Operand& operand = b.next(OperandKind::Register);
     auto suffixes = operand.suffixes;
-    for (uint8_t byte = 0; byte < 4; ++byte)
+    for (uint8_t byte = 0; byte < 4; ++byte) {
         if (Binder::take_suffix(suffixes, "B" + std::to_string(byte))) b.out.mode = byte;
-    if (!suffixes.empty() || operand.negate || operand.absolute || operand.invert)
+    }
+    if (!suffixes.empty() || operand.negate || operand.absolute || operand.invert) {
         b.refuse("operand '" + operand.text + "'");
+    }
     if (operand.index >= 0) {
         b.out.a.row = b.register_row(operand, 1);
         b.out.a.space = 0;
@@ -207,15 +217,15 @@ uint32_t special_value(const Core& core, SpecialRegister which, int lane) {
         case SpecialRegister::CtaidX: return core.block->id[0];
         case SpecialRegister::CtaidY: return core.block->id[1];
         case SpecialRegister::CtaidZ: return core.block->id[2];
-        case SpecialRegister::LaneId: return uint32_t(lane);
+        case SpecialRegister::LaneId: return static_cast<uint32_t>(lane);
         case SpecialRegister::EqMask: return self;
         case SpecialRegister::LtMask: return self - 1;
         case SpecialRegister::LeMask: return self | (self - 1);
         case SpecialRegister::GtMask: return ~(self | (self - 1));
         case SpecialRegister::GeMask: return ~(self - 1);
         // Time is the number of warp instructions this worker has executed.
-        case SpecialRegister::Clock: return uint32_t(core.executed);
-        case SpecialRegister::ClockHigh: return uint32_t(core.executed >> 32);
+        case SpecialRegister::Clock: return static_cast<uint32_t>(core.executed);
+        case SpecialRegister::ClockHigh: return static_cast<uint32_t>(core.executed >> 32);
         case SpecialRegister::Zero: break;
     }
     return 0;
@@ -223,13 +233,14 @@ uint32_t special_value(const Core& core, SpecialRegister which, int lane) {
 
 void run_special(Core& core, const Instruction& in, uint32_t exec) {
     uint32_t* d = core.destination(in.destination);
-    const auto which = SpecialRegister(in.mode);
+    const auto which = static_cast<SpecialRegister>(in.mode);
     for (int lane = 0; lane < kLanes; ++lane) {
         if (!lane_in(exec, lane)) continue;
         d[lane] = special_value(core, which, lane);
-        if (in.width == 8)
+        if (in.width == 8) {
             d[kLanes + lane] =
                 which == SpecialRegister::Clock ? special_value(core, SpecialRegister::ClockHigh, lane) : 0;
+        }
     }
 }
 
@@ -239,9 +250,10 @@ void bind_special(Binder& b, bool wide) {
     const Operand& name = b.next(OperandKind::Special);
     for (const auto& [text, which] : kSpecialRegisters) {
         if (name.text != text) continue;
-        if (wide && which != SpecialRegister::Clock && which != SpecialRegister::Zero)
+        if (wide && which != SpecialRegister::Clock && which != SpecialRegister::Zero) {
             b.refuse("64-bit read of " + name.text);
-        b.out.mode = uint8_t(which);
+        }
+        b.out.mode = static_cast<uint8_t>(which);
         b.handler(&run_special);
         return;
     }

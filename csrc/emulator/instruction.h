@@ -21,10 +21,10 @@ constexpr int kPredicateTrue = 7;
 constexpr int kPredicateSink = 8;
 constexpr int kMaxRegisters = 256;
 
-/// Executes one instruction for the lanes of `exec` (never empty).
+// Executes one instruction for the lanes of `exec` (never empty).
 using Handler = void (*)(Core& core, const Instruction& instruction, uint32_t exec);
 
-/// A source row and the sign treatment of its values: (x & keep) ^ flip for floats; (x ^ flip) - flip negates integers.
+// A source row and the sign treatment of its values: (x & keep) ^ flip for floats; (x ^ flip) - flip negates integers.
 struct Source {
     uint16_t row = 0;
     uint8_t space = 1;  // 0 registers, 1 broadcast constants
@@ -52,19 +52,19 @@ struct Instruction {
     int64_t offset = 0;  // address displacement, or the index of a branch target
 };
 
-/// A row of the broadcast table: an immediate, or a word of a constant bank.
+// A row of the broadcast table: an immediate, or a word of a constant bank.
 struct ConstantRow {
     int bank = -1;       // -1: immediate
     uint32_t value = 0;  // immediate bits or byte offset in the bank
 };
 
-/// Consecutive general registers, as wide as the instruction uses them; RZ is not among them.
+// Consecutive general registers, as wide as the instruction uses them; RZ is not among them.
 struct RegisterRange {
     uint8_t first = 0;
     uint8_t count = 1;
 };
 
-/// The general registers that an instruction names, operand by operand.
+// The general registers that an instruction names, operand by operand.
 struct RegisterOperands {
     std::vector<RegisterRange> written, read;
 };
@@ -82,7 +82,7 @@ struct DecodedKernel {
 
 struct Binder;
 
-/// One entry of the opcode table: checks operands and modifiers of a parsed instruction and fills the decoded one.
+// One entry of the opcode table: checks operands and modifiers of a parsed instruction and fills the decoded one.
 struct Opcode {
     std::string_view name;
     void (*bind)(Binder& binder);

@@ -15,12 +15,13 @@ struct NoObserver {
 };
 
 inline bool has_ready_group(const Warp& warp) {
-    for (const auto& group : warp.groups)
+    for (const auto& group : warp.groups) {
         if (group.state == GroupState::Ready) return true;
+    }
     return false;
 }
 
-/// Runs a warp until it has nothing ready, has finished, or has used up its slice of instructions.
+// Runs a warp until it has nothing ready, has finished, or has used up its slice of instructions.
 template <class Observer>
 void run_warp(Core& core, Warp& warp, uint64_t slice, Observer& observer) {
     const Instruction* code = core.launch->kernel->instructions.data();
@@ -37,7 +38,7 @@ void run_warp(Core& core, Warp& warp, uint64_t slice, Observer& observer) {
         if (next == warp.groups.size()) return;
         uint32_t pc = warp.groups[next].pc;
         core.active = warp.groups[next].mask;
-        warp.groups.erase(warp.groups.begin() + long(next));
+        warp.groups.erase(warp.groups.begin() + static_cast<long>(next));
         core.signal = Signal::None;
         while (true) {
             const Instruction& instruction = code[pc];
@@ -55,8 +56,9 @@ void run_warp(Core& core, Warp& warp, uint64_t slice, Observer& observer) {
             warp.groups.insert(warp.groups.begin(), {core.active, pc, GroupState::Ready, 0, 0});
             return;
         }
-        if (core.signal == Signal::Yield || core.signal == Signal::Reschedule)
+        if (core.signal == Signal::Yield || core.signal == Signal::Reschedule) {
             warp.groups.push_back({core.active, pc, GroupState::Ready, 0, 0});
+        }
         if (core.executed >= end) return;
     }
 }

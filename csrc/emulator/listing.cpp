@@ -36,13 +36,13 @@ bool parse_integer(std::string_view s, int64_t& value) {
     for (char ch : s.substr(2)) {
         if (!std::isxdigit(static_cast<unsigned char>(ch))) return false;
         const int digit = std::isdigit(static_cast<unsigned char>(ch)) ? ch - '0' : std::tolower(ch) - 'a' + 10;
-        magnitude = magnitude * 16 + uint64_t(digit);
+        magnitude = magnitude * 16 + static_cast<uint64_t>(digit);
     }
-    value = negative ? -int64_t(magnitude) : int64_t(magnitude);
+    value = negative ? -static_cast<int64_t>(magnitude) : static_cast<int64_t>(magnitude);
     return true;
 }
 
-/// A register-like word: prefix letter followed by Z/T (the constant one) or a number.
+// A register-like word: prefix letter followed by Z/T (the constant one) or a number.
 bool parse_numbered(std::string_view s, char prefix, char constant, int& index) {
     if (s.size() < 2 || s[0] != prefix) return false;
     if (s.size() == 2 && s[1] == constant) {
@@ -61,11 +61,12 @@ bool parse_numbered(std::string_view s, char prefix, char constant, int& index) 
 void take_suffixes(std::string_view s, Operand& operand, std::string& head) {
     auto parts = split(s, '.');
     head = parts[0];
-    for (size_t i = 1; i < parts.size(); ++i)
+    for (size_t i = 1; i < parts.size(); ++i) {
         if (parts[i] != "reuse") operand.suffixes.push_back(parts[i]);
+    }
 }
 
-/// The inside of [...]: terms joined by '+', at most one register.
+// The inside of [...]: terms joined by '+', at most one register.
 void parse_address(std::string_view inside, Operand& operand) {
     if (inside.empty()) fail("empty address");
     for (const auto& term : split(inside, '+')) {
@@ -81,14 +82,15 @@ void parse_address(std::string_view inside, Operand& operand) {
         if (!parse_numbered(head, 'R', 'Z', index) || operand.index >= 0) fail("address '" + std::string(inside) + "'");
         operand.index = index;
         for (const auto& suffix : reg.suffixes) {
-            if (suffix == "X4")
+            if (suffix == "X4") {
                 operand.scale_shift = 2;
-            else if (suffix == "X8")
+            } else if (suffix == "X8") {
                 operand.scale_shift = 3;
-            else if (suffix == "X16")
+            } else if (suffix == "X16") {
                 operand.scale_shift = 4;
-            else
+            } else {
                 operand.suffixes.push_back(suffix);
+            }
         }
     }
 }
@@ -97,9 +99,11 @@ bool looks_like_float(std::string_view s) {
     if (!s.empty() && (s[0] == '-' || s[0] == '+')) s.remove_prefix(1);
     if (s == "INF" || s == "QNAN" || s == "SNAN") return true;
     if (s.empty() || !std::isdigit(static_cast<unsigned char>(s[0]))) return false;
-    for (char ch : s)
-        if (!std::isdigit(static_cast<unsigned char>(ch)) && ch != '.' && ch != 'e' && ch != '+' && ch != '-')
+    for (char ch : s) {
+        if (!std::isdigit(static_cast<unsigned char>(ch)) && ch != '.' && ch != 'e' && ch != '+' && ch != '-') {
             return false;
+        }
+    }
     return true;
 }
 
@@ -121,29 +125,33 @@ Operand parse_operand(std::string_view text, const std::unordered_map<std::strin
     }
     if (parse_integer(s, operand.value)) return operand;
     for (; !s.empty() && (s[0] == '-' || s[0] == '~' || s[0] == '!'); s.remove_prefix(1)) {
-        if (s[0] == '-')
+        if (s[0] == '-') {
             operand.negate = true;
-        else
+        } else {
             operand.invert = true;
+        }
     }
     if (!s.empty() && s[0] == '|') {
         const size_t end = s.rfind('|');
         if (end == 0) fail("operand '" + operand.text + "'");
         operand.absolute = true;
-        for (const auto& suffix : split(s.substr(end + 1), '.'))
+        for (const auto& suffix : split(s.substr(end + 1), '.')) {
             if (!suffix.empty() && suffix != "reuse") operand.suffixes.push_back(suffix);
+        }
         s = s.substr(1, end - 1);
     }
     if (s.size() > 2 && s[0] == 'c' && s[1] == '[') {
         const size_t bank_end = s.find(']'), open = s.find('[', bank_end), close = s.find(']', open);
         int64_t bank = 0;
-        if (close == std::string_view::npos || !parse_integer(s.substr(2, bank_end - 2), bank))
+        if (close == std::string_view::npos || !parse_integer(s.substr(2, bank_end - 2), bank)) {
             fail("constant '" + operand.text + "'");
+        }
         operand.kind = OperandKind::Constant;
-        operand.bank = int(bank);
+        operand.bank = static_cast<int>(bank);
         parse_address(s.substr(open + 1, close - open - 1), operand);
-        for (const auto& suffix : split(s.substr(close + 1), '.'))
+        for (const auto& suffix : split(s.substr(close + 1), '.')) {
             if (!suffix.empty() && suffix != "reuse") operand.suffixes.push_back(suffix);
+        }
         return operand;
     }
     if (!s.empty() && s[0] == '[') {
@@ -159,13 +167,13 @@ Operand parse_operand(std::string_view text, const std::unordered_map<std::strin
     }
     std::string head;
     take_suffixes(s, operand, head);
-    if (parse_numbered(head, 'R', 'Z', operand.index))
+    if (parse_numbered(head, 'R', 'Z', operand.index)) {
         operand.kind = OperandKind::Register;
-    else if (parse_numbered(head, 'P', 'T', operand.index))
+    } else if (parse_numbered(head, 'P', 'T', operand.index)) {
         operand.kind = OperandKind::Predicate;
-    else if (head[0] == 'B' && parse_numbered(head, 'B', '\0', operand.index))
+    } else if (head[0] == 'B' && parse_numbered(head, 'B', '\0', operand.index)) {
         operand.kind = OperandKind::ConvergenceBarrier;
-    else {
+    } else {
         operand.kind = OperandKind::Special;  // a name that only its opcode can judge
         operand.text = std::string(s);
     }
@@ -206,7 +214,7 @@ void parse_text(ParsedInstruction& instruction, const std::unordered_map<std::st
     }
 }
 
-/// The 64-bit word of a "/* 0x.... */" comment at the end of a line.
+// The 64-bit word of a "/* 0x.... */" comment at the end of a line.
 bool take_encoding(std::string_view& line, uint64_t& word) {
     const size_t open = line.rfind("/* 0x");
     if (open == std::string_view::npos) return false;
@@ -271,10 +279,12 @@ std::map<std::string, ListedSection> read_listing(std::string_view listing) {
         const size_t close = line.find("*/");
         if (line.substr(0, 2) != "/*" || close == std::string_view::npos) fail("listing: '" + std::string(line) + "'");
         ListedInstruction instruction;
-        instruction.offset = uint32_t(std::strtoul(std::string(line.substr(2, close - 2)).c_str(), nullptr, 16));
+        instruction.offset =
+            static_cast<uint32_t>(std::strtoul(std::string(line.substr(2, close - 2)).c_str(), nullptr, 16));
         instruction.low = word;
-        if (instruction.offset != instructions.size() * 16)
+        if (instruction.offset != instructions.size() * 16) {
             fail("listing of " + section->name + " is not contiguous at " + hex(instruction.offset));
+        }
         std::string_view text = trim(line.substr(close + 2));
         if (!text.empty() && text.back() == ';') text = trim(text.substr(0, text.size() - 1));
         instruction.text = std::string(text);

@@ -37,7 +37,7 @@ struct Operand {
     std::vector<std::string> suffixes;  // .reuse is dropped: it is in the control code
 };
 
-/// Scheduling information in bits 41.. of the high word, kept for timing.
+// Scheduling information in bits 41.. of the high word, kept for timing.
 struct ControlCode {
     uint8_t stall = 0;
     bool yield_hint = false;
@@ -58,10 +58,10 @@ struct ParsedInstruction {
     bool guard_negated = false;
     ControlCode control;
 
-    uint32_t immediate32() const { return uint32_t(low >> 32); }
+    uint32_t immediate32() const { return static_cast<uint32_t>(low >> 32); }
 };
 
-/// An instruction as listed: its text, not yet parsed.
+// An instruction as listed: its text, not yet parsed.
 struct ListedInstruction {
     uint32_t offset = 0;
     uint64_t low = 0, high = 0;
@@ -74,10 +74,10 @@ struct ListedSection {
     std::unordered_map<std::string, int64_t> labels;  // byte offsets
 };
 
-/// The .text sections of a listing.
+// The .text sections of a listing.
 std::map<std::string, ListedSection> read_listing(std::string_view listing);
 
-/// Parses one line; throws if it is not understood.
+// Parses one line; throws if it is not understood.
 ParsedInstruction parse_instruction(const ListedInstruction& listed, const ListedSection& section);
 
 ControlCode decode_control(uint64_t high);

@@ -19,7 +19,7 @@ struct LaunchState;
 
 enum class GroupState : uint8_t { Ready, AtConvergence, AtWarpSync, AtBarrier };
 
-/// Lanes of a warp that execute together.
+// Lanes of a warp that execute together.
 struct Group {
     uint32_t mask = 0;
     uint32_t pc = 0;  // next instruction; for a waiting group the one after the wait
@@ -68,12 +68,12 @@ struct Block {
     uint64_t executed = 0;
 };
 
-/// Why the inner loop returns to the scheduler of the warp.
+// Why the inner loop returns to the scheduler of the warp.
 enum class Signal : uint8_t { None, Reschedule, Yield, Blocked, Exited };
 
 enum class TensorRounding : uint8_t { Truncate, Nearest };
 
-/// What handlers see. One per worker thread.
+// What handlers see. One per worker thread.
 struct Core {
     uint32_t* registers = nullptr;
     const uint32_t* bases[2] = {nullptr, nullptr};  // by Source::space
@@ -91,21 +91,21 @@ struct Core {
     // Where the fault is, for the report.
     int fault_lane = -1;
 
-    const uint32_t* row(const Source& s) const { return bases[s.space] + size_t(s.row) * kLanes; }
-    uint32_t* destination(uint16_t row) const { return registers + size_t(row) * kLanes; }
+    const uint32_t* row(const Source& s) const { return bases[s.space] + static_cast<size_t>(s.row) * kLanes; }
+    uint32_t* destination(uint16_t row) const { return registers + static_cast<size_t>(row) * kLanes; }
     uint32_t predicate(PredicateSource p) const { return p.negated ? ~predicates[p.index] : predicates[p.index]; }
     void write_predicate(uint8_t index, uint32_t value, uint32_t exec) {
         predicates[index] = (predicates[index] & ~exec) | (value & exec);
     }
 };
 
-/// A function that a driver would provide, at an address that means nothing else.
+// A function that a driver would provide, at an address that means nothing else.
 struct ExternalFunction {
     std::string name;
     uint64_t address = 0;
 };
 
-/// Immutable for the duration of a launch, shared by all worker threads.
+// Immutable for the duration of a launch, shared by all worker threads.
 struct LaunchState {
     const DecodedKernel* kernel = nullptr;
     GlobalMemory memory;
@@ -125,18 +125,18 @@ struct LaunchState {
 
 // --- convergence (convergence.cpp)
 
-/// Splits the executing lanes off to `target`; the rest goes on.
+// Splits the executing lanes off to `target`; the rest goes on.
 void branch(Core& core, uint32_t taken, uint32_t target);
 void arrive_at_convergence(Core& core, uint8_t barrier, uint32_t exec);
-/// `members` holds the mask of each lane.
+// `members` holds the mask of each lane.
 void arrive_at_warpsync(Core& core, uint32_t exec, const uint32_t* members);
 void arrive_at_barrier(Core& core, const BarrierArrival& arrival, uint32_t votes, uint32_t exec);
 void exit_lanes(Core& core, uint32_t exec);
-/// Lets groups go whose wait is over.
+// Lets groups go whose wait is over.
 void release_waiting(Warp& warp);
-/// Ready groups at one program counter become one.
+// Ready groups at one program counter become one.
 void merge_ready(Warp& warp);
-/// One sentence per waiting group of a block that cannot go on.
+// One sentence per waiting group of a block that cannot go on.
 std::string describe_deadlock(const Block& block, const DecodedKernel& kernel);
 
 }  // namespace sm70emu

@@ -8,8 +8,9 @@ namespace sm70emu {
 
 void GlobalMemory::add(GlobalBuffer buffer) {
     if (buffer.bytes == 0) return;
-    if (buffer.address + buffer.bytes < buffer.address)
+    if (buffer.address + buffer.bytes < buffer.address) {
         fail("buffer " + buffer.name + " wraps around the address space");
+    }
     longest_ = std::max(longest_, buffer.bytes);
     buffers_.push_back(std::move(buffer));
 }
@@ -36,12 +37,14 @@ std::string GlobalMemory::explain(uint64_t address, uint64_t bytes, AccessKind k
     const bool writes = kind != AccessKind::Load;
     const std::string what =
         std::string(writes ? "write" : "read") + " of " + std::to_string(bytes) + " bytes at " + hex(address);
-    if (writes)
-        if (const GlobalBuffer* buffer = find(address, bytes, AccessKind::Load))
+    if (writes) {
+        if (const GlobalBuffer* buffer = find(address, bytes, AccessKind::Load)) {
             return what + ": buffer '" + buffer->name + "' (offset " + std::to_string(address - buffer->address) +
                    ") is read-only";
+        }
+    }
     const GlobalBuffer* nearest = nullptr;
-    uint64_t distance = ~uint64_t(0);
+    uint64_t distance = ~uint64_t{0};
     for (const auto& buffer : buffers_) {
         const uint64_t end = buffer.address + buffer.bytes;
         const uint64_t gap = address < buffer.address ? buffer.address - address
@@ -53,7 +56,7 @@ std::string GlobalMemory::explain(uint64_t address, uint64_t bytes, AccessKind k
         }
     }
     if (!nearest) return what + ": out of bounds, the launch has no buffers";
-    const int64_t into = int64_t(address - nearest->address);
+    const int64_t into = static_cast<int64_t>(address - nearest->address);
     return what + ": out of bounds; nearest buffer '" + nearest->name + "' has " + std::to_string(nearest->bytes) +
            " bytes, the access is at its offset " + std::to_string(into);
 }

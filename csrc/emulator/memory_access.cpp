@@ -14,11 +14,12 @@ namespace {
 template <int Kind>
 constexpr uint32_t kWidth = kAccessBytes[Kind];
 
-/// Consecutive words in lane order, the most common pattern.
+// Consecutive words in lane order, the most common pattern.
 bool is_contiguous(const LaneAddresses& addresses, uint32_t width) {
     uint64_t different = 0;
-    for (int lane = 0; lane < kLanes; ++lane)
-        different |= addresses.at[lane] - addresses.at[0] - uint64_t(lane) * width;
+    for (int lane = 0; lane < kLanes; ++lane) {
+        different |= addresses.at[lane] - addresses.at[0] - static_cast<uint64_t>(lane) * width;
+    }
     return different == 0;
 }
 
@@ -27,7 +28,7 @@ bool is_contiguous(const LaneAddresses& addresses, uint32_t width) {
 template <int Kind>
 struct GlobalLoad {
     static void run(Core& core, const Instruction& in, uint32_t exec) {
-        constexpr auto kind = AccessWidth(Kind);
+        constexpr auto kind = static_cast<AccessWidth>(Kind);
         constexpr uint32_t width = kWidth<Kind>;
         const LaneAddresses addresses = global_addresses(core, in);
         uint32_t* d = core.destination(in.destination);
@@ -36,8 +37,9 @@ struct GlobalLoad {
                 std::memcpy(d, reinterpret_cast<const void*>(addresses.at[0]), 4 * kLanes);
                 return;
             }
-            for (int lane = 0; lane < kLanes; ++lane)
+            for (int lane = 0; lane < kLanes; ++lane) {
                 load_lane(d, lane, reinterpret_cast<const uint8_t*>(addresses.at[lane]), kind);
+            }
             return;
         }
         for_each_lane(exec, [&](int lane) {
@@ -49,13 +51,14 @@ struct GlobalLoad {
 template <int Kind>
 struct GlobalStore {
     static void run(Core& core, const Instruction& in, uint32_t exec) {
-        constexpr auto kind = AccessWidth(Kind);
+        constexpr auto kind = static_cast<AccessWidth>(Kind);
         constexpr uint32_t width = kWidth<Kind>;
         const LaneAddresses addresses = global_addresses(core, in);
         const uint32_t* s = core.row(in.b);
         if (exec == kAllLanes && all_in_one_buffer(core, addresses, width, AccessKind::Store)) {
-            for (int lane = 0; lane < kLanes; ++lane)
+            for (int lane = 0; lane < kLanes; ++lane) {
                 store_lane(s, lane, reinterpret_cast<uint8_t*>(addresses.at[lane]), kind);
+            }
             return;
         }
         for_each_lane(exec, [&](int lane) {
@@ -80,7 +83,7 @@ bool all_in_shared(const Core& core, const LaneAddresses& addresses, uint32_t wi
 template <int Kind>
 struct SharedLoad {
     static void run(Core& core, const Instruction& in, uint32_t exec) {
-        constexpr auto kind = AccessWidth(Kind);
+        constexpr auto kind = static_cast<AccessWidth>(Kind);
         const LaneAddresses addresses = window_addresses(core, in);
         uint32_t* d = core.destination(in.destination);
         if (exec == kAllLanes && all_in_shared(core, addresses, kWidth<Kind>)) {
@@ -97,7 +100,7 @@ struct SharedLoad {
 template <int Kind>
 struct SharedStore {
     static void run(Core& core, const Instruction& in, uint32_t exec) {
-        constexpr auto kind = AccessWidth(Kind);
+        constexpr auto kind = static_cast<AccessWidth>(Kind);
         const LaneAddresses addresses = window_addresses(core, in);
         const uint32_t* s = core.row(in.b);
         if (exec == kAllLanes && all_in_shared(core, addresses, kWidth<Kind>)) {
@@ -115,7 +118,7 @@ struct SharedStore {
 
 template <int Kind>
 void load_local(Core& core, uint32_t* d, int lane, uint64_t address) {
-    constexpr auto kind = AccessWidth(Kind);
+    constexpr auto kind = static_cast<AccessWidth>(Kind);
     const uint32_t* word = local_word(core, lane, address, kWidth<Kind>);
     if constexpr (kWidth<Kind> < 4) {
         const uint32_t shifted = *word >> (8 * (address & 3));
@@ -123,7 +126,7 @@ void load_local(Core& core, uint32_t* d, int lane, uint64_t address) {
         std::memcpy(bytes, &shifted, sizeof(bytes));
         load_lane(d, lane, bytes, kind);
     } else {
-        for (uint32_t i = 0; i < kWidth<Kind> / 4; ++i) d[i * kLanes + uint32_t(lane)] = word[i * kLanes];
+        for (uint32_t i = 0; i < kWidth<Kind> / 4; ++i) d[i * kLanes + static_cast<uint32_t>(lane)] = word[i * kLanes];
     }
 }
 
@@ -134,7 +137,7 @@ void store_local(Core& core, const uint32_t* s, int lane, uint64_t address) {
         const uint32_t shift = 8 * (address & 3), field = (1u << (8 * kWidth<Kind>)) - 1;
         *word = (*word & ~(field << shift)) | (s[lane] & field) << shift;
     } else {
-        for (uint32_t i = 0; i < kWidth<Kind> / 4; ++i) word[i * kLanes] = s[i * kLanes + uint32_t(lane)];
+        for (uint32_t i = 0; i < kWidth<Kind> / 4; ++i) word[i * kLanes] = s[i * kLanes + static_cast<uint32_t>(lane)];
     }
 }
 
@@ -165,14 +168,15 @@ struct GenericLoad {
         uint32_t* d = core.destination(in.destination);
         for_each_lane(exec, [&](int lane) {
             const uint64_t address = addresses.at[lane];
-            if (address - kSharedWindow < kWindowBytes)
+            if (address - kSharedWindow < kWindowBytes) {
                 load_lane(d, lane, shared_pointer(core, lane, address - kSharedWindow, kWidth<Kind>),
-                          AccessWidth(Kind));
-            else if (address - kLocalWindow < kWindowBytes)
+                          static_cast<AccessWidth>(Kind));
+            } else if (address - kLocalWindow < kWindowBytes) {
                 load_local<Kind>(core, d, lane, address - kLocalWindow);
-            else
+            } else {
                 load_lane(d, lane, global_pointer(core, lane, address, kWidth<Kind>, AccessKind::Load),
-                          AccessWidth(Kind));
+                          static_cast<AccessWidth>(Kind));
+            }
         });
     }
 };
@@ -184,14 +188,15 @@ struct GenericStore {
         const uint32_t* s = core.row(in.b);
         for_each_lane(exec, [&](int lane) {
             const uint64_t address = addresses.at[lane];
-            if (address - kSharedWindow < kWindowBytes)
+            if (address - kSharedWindow < kWindowBytes) {
                 store_lane(s, lane, shared_pointer(core, lane, address - kSharedWindow, kWidth<Kind>),
-                           AccessWidth(Kind));
-            else if (address - kLocalWindow < kWindowBytes)
+                           static_cast<AccessWidth>(Kind));
+            } else if (address - kLocalWindow < kWindowBytes) {
                 store_local<Kind>(core, s, lane, address - kLocalWindow);
-            else
+            } else {
                 store_lane(s, lane, global_pointer(core, lane, address, kWidth<Kind>, AccessKind::Store),
-                           AccessWidth(Kind));
+                           static_cast<AccessWidth>(Kind));
+            }
         });
     }
 };
@@ -203,17 +208,20 @@ struct ConstantLoad {
     static void run(Core& core, const Instruction& in, uint32_t exec) {
         LaneAddresses addresses;
         const uint32_t* base = core.row(in.a);
-        for (int lane = 0; lane < kLanes; ++lane) addresses.at[lane] = uint32_t(base[lane] + uint32_t(in.offset));
+        for (int lane = 0; lane < kLanes; ++lane) {
+            addresses.at[lane] = static_cast<uint32_t>(base[lane] + static_cast<uint32_t>(in.offset));
+        }
         const auto& bank = core.launch->banks[in.mode];
         uint32_t* d = core.destination(in.destination);
         for_each_lane(exec, [&](int lane) {
             const uint64_t address = addresses.at[lane];
             check_alignment(core, lane, address, kWidth<Kind>, "constant");
-            if (address + kWidth<Kind> > bank.size())
+            if (address + kWidth<Kind> > bank.size()) {
                 refuse_access(core, lane,
                               "read of constant bank " + std::to_string(in.mode) + " at " + hex(address) +
                                   ": out of bounds, it has " + std::to_string(bank.size()) + " bytes");
-            load_lane(d, lane, bank.data() + address, AccessWidth(Kind));
+            }
+            load_lane(d, lane, bank.data() + address, static_cast<AccessWidth>(Kind));
         });
     }
 };
@@ -221,7 +229,7 @@ struct ConstantLoad {
 // --- binding
 
 AccessWidth take_width(Binder& b) {
-    return AccessWidth(b.choose({"U8", "S8", "U16", "S16", "32", "64", "128"}, k32));
+    return static_cast<AccessWidth>(b.choose({"U8", "S8", "U16", "S16", "32", "64", "128"}, k32));
 }
 
 template <template <int> class Access>
@@ -231,7 +239,7 @@ Handler for_width(AccessWidth kind) {
     return handlers[kind];
 }
 
-/// Scopes, ordering and cache hints. Memory here is sequentially consistent, so none changes a result.
+// Scopes, ordering and cache hints. Memory here is sequentially consistent, so none changes a result.
 void take_global_hints(Binder& b) {
     if (!b.take("E")) b.refuse(b.parsed.opcode + " without .E");
     b.choose({"STRONG", "WEAK", "CONSTANT", "MMIO"});
@@ -304,17 +312,18 @@ void bind_ldc(Binder& b) {
         b.out.a.row = b.register_row(operand, 1);
         b.out.a.space = 0;
     }
-    b.out.mode = uint8_t(operand.bank);
+    b.out.mode = static_cast<uint8_t>(operand.bank);
     b.out.offset = operand.value;
     b.handler(for_width<ConstantLoad>(kind));
 }
 
-/// QSPC.E.S: is the generic address in the shared window?
+// QSPC.E.S: is the generic address in the shared window?
 void run_qspc(Core& core, const Instruction& in, uint32_t exec) {
     const LaneAddresses addresses = global_addresses(core, in);
     uint32_t shared = 0;
-    for (int lane = 0; lane < kLanes; ++lane)
-        shared |= uint32_t(addresses.at[lane] - kSharedWindow < kWindowBytes) << lane;
+    for (int lane = 0; lane < kLanes; ++lane) {
+        shared |= static_cast<uint32_t>(addresses.at[lane] - kSharedWindow < kWindowBytes) << lane;
+    }
     uint32_t* d = core.destination(in.destination);
     for_each_lane(exec, [&](int lane) { d[lane] = shared >> lane & 1; });
     core.write_predicate(in.predicate0, shared, exec);

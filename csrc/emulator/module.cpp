@@ -22,13 +22,15 @@ Module::Module(const uint8_t* cubin, size_t cubin_bytes, std::string_view listin
         if (found == sections_.end()) continue;
         ++listed;
         const auto& instructions = found->second.instructions;
-        if (instructions.size() * 16 != image.code.size())
+        if (instructions.size() * 16 != image.code.size()) {
             fail("the listing of " + name + " has a different length from the cubin's code");
+        }
         for (const auto& instruction : instructions) {
             uint64_t words[2];
             std::memcpy(words, image.code.data() + instruction.offset, sizeof(words));
-            if (words[0] != instruction.low || words[1] != instruction.high)
+            if (words[0] != instruction.low || words[1] != instruction.high) {
                 fail("the listing of " + name + " differs from the cubin's code at " + hex(instruction.offset));
+            }
         }
     }
     if (listed == 0) fail("the listing has no kernel of this cubin");
@@ -40,12 +42,15 @@ void Module::place_globals() {
     const auto raw = reinterpret_cast<uintptr_t>(globals_storage_.get());
     globals_ = globals_storage_.get() + (kGlobalAlignment - raw % kGlobalAlignment) % kGlobalAlignment;
     if (!cubin_.globals.empty()) std::memcpy(globals_, cubin_.globals.data(), cubin_.globals.size());
-    for (const auto& symbol : cubin_.symbols)
-        if (!symbol.is_constant)
-            global_buffers_.push_back(
-                {symbol.name, uint64_t(reinterpret_cast<uintptr_t>(globals_ + symbol.offset)), symbol.size, true});
+    for (const auto& symbol : cubin_.symbols) {
+        if (!symbol.is_constant) {
+            global_buffers_.push_back({symbol.name,
+                                       static_cast<uint64_t>(reinterpret_cast<uintptr_t>(globals_ + symbol.offset)),
+                                       symbol.size, true});
+        }
+    }
     for (const auto& relocation : cubin_.relocations) {
-        uint64_t address = uint64_t(reinterpret_cast<uintptr_t>(globals_)) + relocation.global_offset;
+        uint64_t address = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(globals_)) + relocation.global_offset;
         if (!relocation.external.empty()) {
             address = kExternalBase + 16 * externals_.size();
             externals_.push_back({relocation.external, address});
@@ -102,9 +107,11 @@ LaunchResult Module::launch(const std::string& name, const LaunchRequest& reques
 }
 
 std::pair<uint8_t*, size_t> Module::symbol(const std::string& name) {
-    for (const auto& symbol : cubin_.symbols)
-        if (symbol.name == name)
+    for (const auto& symbol : cubin_.symbols) {
+        if (symbol.name == name) {
             return {(symbol.is_constant ? cubin_.constant3.data() : globals_) + symbol.offset, symbol.size};
+        }
+    }
     fail("no variable " + name + " in this cubin");
 }
 

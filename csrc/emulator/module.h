@@ -23,10 +23,10 @@ class Module {
     const std::map<std::string, KernelImage>& kernels() const { return cubin_.kernels; }
     const KernelImage& kernel(const std::string& name) const;
     const ListedSection& section(const std::string& name) const;
-    /// Decodes the kernel, or throws with the first instruction that is not implemented.
+    // Decodes the kernel, or throws with the first instruction that is not implemented.
     const DecodedKernel& decoded(const std::string& name);
     LaunchResult launch(const std::string& name, const LaunchRequest& request);
-    /// Host address and size of a __device__ or __constant__ variable; changes show in later launches.
+    // Host address and size of a __device__ or __constant__ variable; changes show in later launches.
     std::pair<uint8_t*, size_t> symbol(const std::string& name);
 
  private:

@@ -34,7 +34,7 @@ inline uint64_t as_bits(double value) {
     return bits;
 }
 
-/// A finite number (-1)^negative * significand * 2^exponent, plus "a little more in magnitude" if sticky.
+// A finite number (-1)^negative * significand * 2^exponent, plus "a little more in magnitude" if sticky.
 struct Exact {
     bool negative = false;
     uint64_t significand = 0;
@@ -48,19 +48,19 @@ struct FloatFormat {
 };
 constexpr FloatFormat kHalf{11, 15}, kSingle{24, 127}, kDouble{53, 1023};
 
-/// Bits of the number in the format, correctly rounded; overflow goes to infinity or the largest finite number as the
-/// mode says; a zero keeps the sign.
+// Bits of the number in the format, correctly rounded; overflow goes to infinity or the largest finite number as the
+// mode says; a zero keeps the sign.
 uint64_t round_to_format(const Exact& value, FloatFormat format, Rounding mode);
 
 Exact exact_of(double finite);
 
 float half_to_float(uint16_t bits);
-/// Round to nearest even; NaN becomes 0x7fff.
+// Round to nearest even; NaN becomes 0x7fff.
 uint16_t float_to_half(float value);
 uint16_t double_to_half(double value, Rounding mode);
 float double_to_float(double value, Rounding mode);
 
-/// a*b + c rounded once in the given direction; a*b for c = -0 with the sign rule of a product is the caller's concern.
+// a*b + c rounded once in the given direction; a*b for c = -0 with the sign rule of a product is the caller's concern.
 float fma_directed(float a, float b, float c, Rounding mode);
 float mul_directed(float a, float b, Rounding mode);
 float add_directed(float a, float b, Rounding mode);
@@ -68,10 +68,10 @@ double fma_directed(double a, double b, double c, Rounding mode);
 double add_directed(double a, double b, Rounding mode);
 double mul_directed(double a, double b, Rounding mode);
 
-/// Rounds to an integral value in the given mode.
+// Rounds to an integral value in the given mode.
 double round_to_integral(double value, Rounding mode);
 
-/// Saturating conversion to an integer of the given width; NaN gives 0 or, for 64 bits, the sign bit, as PTX states.
+// Saturating conversion to an integer of the given width; NaN gives 0 or, for 64 bits, the sign bit, as PTX states.
 uint64_t double_to_integer(double value, int bits, bool is_signed, Rounding mode);
 
 Exact exact_of_integer(uint64_t magnitude, bool negative);

@@ -18,8 +18,9 @@ Table build_table(bool avx2) {
     families.push_back(memory_family());
     families.push_back(atomic_family());
     Table table;
-    for (const auto& family : families)
+    for (const auto& family : families) {
         for (size_t i = 0; i < family.count; ++i) table.emplace(family.entries[i].name, &family.entries[i]);
+    }
     return table;
 }
 
@@ -33,7 +34,8 @@ RegisterOperands decode_instruction(const Table& table, const ParsedInstruction&
     const auto opcode = table.find(parsed.opcode);
     if (opcode == table.end()) fail("unknown opcode " + parsed.opcode);
     if (parsed.guard > 6) fail("unknown guard predicate");
-    out.guard = {parsed.guard < 0 ? uint8_t(kPredicateTrue) : uint8_t(parsed.guard), parsed.guard_negated};
+    out.guard = {parsed.guard < 0 ? static_cast<uint8_t>(kPredicateTrue) : static_cast<uint8_t>(parsed.guard),
+                 parsed.guard_negated};
     Binder binder(parsed, out, constants, registers, sink_row);
     opcode->second->bind(binder);
     binder.finish();
@@ -56,7 +58,7 @@ DecodedKernel decode_kernel(const ListedSection& section, uint32_t registers, In
     const Table& table = table_for(instruction_set);
     DecodedKernel kernel;
     kernel.name = section.name;
-    const auto sink_row = uint16_t(registers);
+    const auto sink_row = static_cast<uint16_t>(registers);
     kernel.register_rows = registers + 4;  // RZ as a destination of up to four registers
     ConstantTable constants;
     kernel.instructions.reserve(section.instructions.size() + 1);
@@ -85,7 +87,8 @@ DecodedKernel decode_kernel(const ListedSection& section, uint32_t registers, In
 void check_instruction(const ParsedInstruction& parsed, uint32_t registers) {
     ConstantTable constants;
     Instruction instruction;
-    decode_instruction(table_for(InstructionSet::Best), parsed, registers, uint16_t(registers), constants, instruction);
+    decode_instruction(table_for(InstructionSet::Best), parsed, registers, static_cast<uint16_t>(registers), constants,
+                       instruction);
 }
 
 }  // namespace sm70emu

@@ -31,7 +31,7 @@ constexpr uint64_t kDefaultInstructionLimit = 2'000'000'000ull;
 // Memory that a kernel has not written holds NaN in every float format.
 constexpr int kPoison = 0xff;
 
-/// Deterministic random numbers (splitmix64).
+// Deterministic random numbers (splitmix64).
 class Random {
  public:
     explicit Random(uint64_t seed) : state_(seed) {}
@@ -61,7 +61,7 @@ Storage allocate(size_t bytes) {
     return Storage(static_cast<uint8_t*>(p));
 }
 
-/// Constant bank 0: launch dimensions, windows of the generic address space, stack top, then the parameters.
+// Constant bank 0: launch dimensions, windows of the generic address space, stack top, then the parameters.
 std::vector<uint8_t> make_bank0(const LaunchRequest& request, uint32_t local_bytes) {
     std::vector<uint8_t> bank(kParameterBase);
     std::memcpy(&bank[0x0], request.block, 12);
@@ -75,7 +75,7 @@ std::vector<uint8_t> make_bank0(const LaunchRequest& request, uint32_t local_byt
 }
 
 uint64_t product(const uint32_t* extent) {
-    return uint64_t(extent[0]) * extent[1] * extent[2];
+    return static_cast<uint64_t>(extent[0]) * extent[1] * extent[2];
 }
 
 void check_request(const KernelImage& image, const LaunchRequest& request) {
@@ -83,49 +83,54 @@ void check_request(const KernelImage& image, const LaunchRequest& request) {
     const uint64_t threads = product(request.block);
     if (product(request.grid) == 0 || threads == 0) fail("grid and block must not be empty");
     if (request.grid[1] > 65535 || request.grid[2] > 65535) fail("grid dimensions y and z are limited to 65535");
-    if (threads > kMaxThreadsPerBlock || request.block[2] > 64)
+    if (threads > kMaxThreadsPerBlock || request.block[2] > 64) {
         fail("a block of " + std::to_string(threads) + " threads is too large");
-    if (image.max_threads && threads > image.max_threads)
+    }
+    if (image.max_threads && threads > image.max_threads) {
         fail("a block of " + std::to_string(threads) + " threads exceeds the kernel's launch bound of " +
              std::to_string(image.max_threads));
-    const uint64_t shared = uint64_t(image.static_shared_bytes) + request.dynamic_shared_bytes;
-    if (shared > kMaxSharedBytes)
+    }
+    const uint64_t shared = static_cast<uint64_t>(image.static_shared_bytes) + request.dynamic_shared_bytes;
+    if (shared > kMaxSharedBytes) {
         fail(std::to_string(shared) + " bytes of shared memory asked, a block can have " +
              std::to_string(kMaxSharedBytes));
+    }
     const uint64_t warps = (threads + kLanes - 1) / kLanes;
     const uint64_t per_thread =
         (image.registers + kRegisterGranularity - 1) / kRegisterGranularity * kRegisterGranularity;
-    if (warps * kLanes * per_thread > kRegistersPerBlock)
+    if (warps * kLanes * per_thread > kRegistersPerBlock) {
         fail(std::to_string(threads) + " threads of " + std::to_string(image.registers) +
              " registers do not fit an SM");
-    if (request.parameters.size() != image.parameter_bytes)
+    }
+    if (request.parameters.size() != image.parameter_bytes) {
         fail("the kernel takes " + std::to_string(image.parameter_bytes) + " bytes of parameters, the launch gives " +
              std::to_string(request.parameters.size()));
+    }
 }
 
-/// One worker's storage and its loop over blocks.
+// One worker's storage and its loop over blocks.
 template <class Observer>
 class Worker {
  public:
     template <class... ObserverArguments>
     Worker(const LaunchState& state, const LoadedKernel& kernel, ObserverArguments&... arguments)
         : state_(state), rows_(kernel.decoded->register_rows), observer_(arguments...) {
-        const auto threads = uint32_t(product(state.block));
+        const auto threads = static_cast<uint32_t>(product(state.block));
         const uint32_t warps = (threads + kLanes - 1) / kLanes;
         block_.shared_bytes = state.static_shared_bytes + state.dynamic_shared_bytes;
         block_.local_bytes = state.local_bytes;
         shared_ = allocate(block_.shared_bytes);
-        registers_ = allocate(size_t(warps) * rows_ * kLanes * 4);
-        local_ = allocate(size_t(warps) * state.local_bytes * kLanes);
+        registers_ = allocate(static_cast<size_t>(warps) * rows_ * kLanes * 4);
+        local_ = allocate(static_cast<size_t>(warps) * state.local_bytes * kLanes);
         block_.shared = shared_.get();
         block_.warps.resize(warps);
         for (uint32_t w = 0; w < warps; ++w) {
             Warp& warp = block_.warps[w];
             warp.index = w;
-            warp.registers = reinterpret_cast<uint32_t*>(registers_.get()) + size_t(w) * rows_ * kLanes;
-            warp.local = local_.get() + size_t(w) * state.local_bytes * kLanes;
+            warp.registers = reinterpret_cast<uint32_t*>(registers_.get()) + static_cast<size_t>(w) * rows_ * kLanes;
+            warp.local = local_.get() + static_cast<size_t>(w) * state.local_bytes * kLanes;
             for (int lane = 0; lane < kLanes; ++lane) {
-                const uint32_t thread = w * kLanes + uint32_t(lane);
+                const uint32_t thread = w * kLanes + static_cast<uint32_t>(lane);
                 warp.thread_id[0][lane] = thread % state.block[0];
                 warp.thread_id[1][lane] = thread / state.block[0] % state.block[1];
                 warp.thread_id[2][lane] = thread / state.block[0] / state.block[1];
@@ -141,7 +146,7 @@ class Worker {
 
     uint64_t executed() const { return core_.executed; }
 
-    /// Empty, or the report of what went wrong.
+    // Empty, or the report of what went wrong.
     std::string run_block(uint64_t linear) {
         start_block(linear);
         try {
@@ -157,10 +162,10 @@ class Worker {
  private:
     void start_block(uint64_t linear) {
         block_.linear = linear;
-        block_.id[0] = uint32_t(linear % state_.grid[0]);
-        block_.id[1] = uint32_t(linear / state_.grid[0] % state_.grid[1]);
-        block_.id[2] = uint32_t(linear / state_.grid[0] / state_.grid[1]);
-        block_.live_lanes = uint32_t(product(state_.block));
+        block_.id[0] = static_cast<uint32_t>(linear % state_.grid[0]);
+        block_.id[1] = static_cast<uint32_t>(linear / state_.grid[0] % state_.grid[1]);
+        block_.id[2] = static_cast<uint32_t>(linear / state_.grid[0] / state_.grid[1]);
+        block_.live_lanes = static_cast<uint32_t>(product(state_.block));
         for (auto& barrier : block_.barriers) barrier = {};
         std::memset(block_.shared, kPoison, block_.shared_bytes);
         uint32_t left = block_.live_lanes;
@@ -168,8 +173,8 @@ class Worker {
             const uint32_t lanes = std::min<uint32_t>(left, kLanes);
             left -= lanes;
             warp.live = lanes == kLanes ? kAllLanes : (1u << lanes) - 1;
-            std::memset(warp.registers, kPoison, size_t(rows_) * kLanes * 4);
-            std::memset(warp.local, kPoison, size_t(state_.local_bytes) * kLanes);
+            std::memset(warp.registers, kPoison, static_cast<size_t>(rows_) * kLanes * 4);
+            std::memset(warp.local, kPoison, static_cast<size_t>(state_.local_bytes) * kLanes);
             std::memset(warp.predicates, 0, sizeof(warp.predicates));
             warp.predicates[kPredicateTrue] = kAllLanes;
             std::memset(warp.convergence, 0, sizeof(warp.convergence));
@@ -199,9 +204,10 @@ class Worker {
                 deadlocked_ = true;
                 fail(describe_deadlock(block_, *state_.kernel));
             }
-            if (core_.executed - start > state_.instruction_limit)
+            if (core_.executed - start > state_.instruction_limit) {
                 fail("the block has executed " + std::to_string(core_.executed - start) +
                      " warp instructions without ending; it is taken to hang");
+            }
             if (state_.stop->load(std::memory_order_relaxed)) return;
         }
     }
@@ -229,7 +235,7 @@ class Worker {
     bool deadlocked_ = false;
 };
 
-/// Default rounding and no flushing for the emulated arithmetic, whatever the caller's thread has set.
+// Default rounding and no flushing for the emulated arithmetic, whatever the caller's thread has set.
 class FloatingPointState {
  public:
     FloatingPointState() : saved_(_mm_getcsr()) { _mm_setcsr(0x1f80); }
@@ -247,9 +253,10 @@ Storage make_constant_rows(const DecodedKernel& kernel, const LaunchState& state
     for (const auto& row : kernel.constants) {
         uint32_t value = row.value;
         if (row.bank >= 0) {
-            if (row.bank > 4 || row.value + 4 > state.banks[row.bank].size())
+            if (row.bank > 4 || row.value + 4 > state.banks[row.bank].size()) {
                 fail(kernel.name + ": constant c[" + std::to_string(row.bank) + "][" + hex(row.value) +
                      "] is outside its bank");
+            }
             std::memcpy(&value, state.banks[row.bank].data() + row.value, 4);
         }
         std::fill_n(words, kLanes, value);
@@ -258,23 +265,24 @@ Storage make_constant_rows(const DecodedKernel& kernel, const LaunchState& state
     return rows;
 }
 
-/// `wished`: by instruments, which choose where the caller does not.
+// `wished`: by instruments, which choose where the caller does not.
 std::vector<uint64_t> blocks_to_run(const LaunchRequest& request, uint64_t total, std::vector<uint64_t> wished) {
     std::vector<uint64_t> blocks = request.sampled ? request.sampled_blocks : std::move(wished);
     if (request.sampled || !blocks.empty()) {
         std::sort(blocks.begin(), blocks.end());
         blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
-        if (!blocks.empty() && blocks.back() >= total)
+        if (!blocks.empty() && blocks.back() >= total) {
             fail("sampled block " + std::to_string(blocks.back()) + " is not in the grid of " + std::to_string(total));
+        }
     } else {
         blocks.resize(total);
-        std::iota(blocks.begin(), blocks.end(), uint64_t(0));
+        std::iota(blocks.begin(), blocks.end(), uint64_t{0});
     }
     if (request.seed) Random(request.seed).shuffle(blocks);
     return blocks;
 }
 
-/// Runs blocks on as many threads as are asked for, and adds to the result. `stop`: one of them failed.
+// Runs blocks on as many threads as are asked for, and adds to the result. `stop`: one of them failed.
 void run_round(const LoadedKernel& kernel, const LaunchRequest& request, const LaunchState& state,
                const std::vector<uint64_t>& blocks, std::atomic<bool>& stop, LaunchResult& result) {
     std::atomic<size_t> next{0};
@@ -312,7 +320,7 @@ void run_round(const LoadedKernel& kernel, const LaunchRequest& request, const L
     };
     const unsigned processors = std::max(1u, std::thread::hardware_concurrency());
     const unsigned wanted = std::min(request.threads ? request.threads : processors, 4 * processors);
-    const auto count = unsigned(std::min<size_t>(wanted, blocks.size()));
+    const auto count = static_cast<unsigned>(std::min<size_t>(wanted, blocks.size()));
     std::vector<std::thread> helpers;
     try {
         for (unsigned i = 1; i < count; ++i) helpers.emplace_back(work);

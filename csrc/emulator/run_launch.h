@@ -35,7 +35,7 @@ struct LaunchResult {
     double seconds = 0;
 };
 
-/// A kernel with the module state a launch needs.
+// A kernel with the module state a launch needs.
 struct LoadedKernel {
     const KernelImage* image = nullptr;
     const DecodedKernel* decoded = nullptr;

@@ -14,8 +14,8 @@ Word rotate(Word x, int n) {
     return x >> n | x << (32 - n);
 }
 
-/// First 32 bits of the fractional part of the n-th root (2 or 3) of each of the first primes, which is how the
-/// standard defines its constants. Long double has bits to spare.
+// First 32 bits of the fractional part of the n-th root (2 or 3) of each of the first primes, which is how the
+// standard defines its constants. Long double has bits to spare.
 template <size_t Count>
 std::array<Word, Count> root_fractions(bool cube) {
     std::array<Word, Count> words{};
@@ -43,12 +43,12 @@ std::string sha256_hex(const uint8_t* data, size_t size) {
     std::vector<uint8_t> message(data, data + size);
     message.push_back(0x80);
     while (message.size() % 64 != 56) message.push_back(0);
-    for (int i = 7; i >= 0; --i) message.push_back(uint8_t(uint64_t(size) * 8 >> (8 * i)));
+    for (int i = 7; i >= 0; --i) message.push_back(static_cast<uint8_t>(static_cast<uint64_t>(size) * 8 >> (8 * i)));
 
     for (size_t at = 0; at < message.size(); at += 64) {
         Word w[64];
         for (int i = 0; i < 16; ++i) {
-            const uint8_t* p = &message[at + 4 * size_t(i)];
+            const uint8_t* p = &message[at + 4 * static_cast<size_t>(i)];
             w[i] = Word(p[0]) << 24 | Word(p[1]) << 16 | Word(p[2]) << 8 | p[3];
         }
         for (int i = 16; i < 64; ++i) {
@@ -59,7 +59,7 @@ std::string sha256_hex(const uint8_t* data, size_t size) {
         auto [a, b, c, d, e, f, g, h] = state;
         for (int i = 0; i < 64; ++i) {
             const Word t1 = h + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) + ((e & f) ^ (~e & g)) +
-                            round_constants[size_t(i)] + w[i];
+                            round_constants[static_cast<size_t>(i)] + w[i];
             const Word t2 = (rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
             h = g, g = f, f = e, e = d + t1, d = c, c = b, b = a, a = t1 + t2;
         }
@@ -68,8 +68,9 @@ std::string sha256_hex(const uint8_t* data, size_t size) {
     }
     static const char digits[] = "0123456789abcdef";
     std::string text;
-    for (const Word word : state)
+    for (const Word word : state) {
         for (int shift = 28; shift >= 0; shift -= 4) text += digits[word >> shift & 15];
+    }
     return text;
 }
 

@@ -6,7 +6,7 @@ namespace sm70emu {
 namespace {
 
 constexpr uint64_t kInstructionBytes = 16;
-constexpr size_t kMaxInstructions = size_t(1) << 24;  // of a section; a table that says more is damaged
+constexpr size_t kMaxInstructions = size_t{1} << 24;  // of a section; a table that says more is damaged
 constexpr size_t kMaxInlineDepth = 64;
 
 // Opcodes of a line program (DWARF 2, section 6.2.5); those not named here take operands that nothing here needs.
@@ -18,7 +18,7 @@ enum Extended : uint8_t {
                         // function's name
 };
 
-/// Reads forward; past the end it yields zeros and `failed`.
+// Reads forward; past the end it yields zeros and `failed`.
 class Cursor {
  public:
     Cursor(const std::vector<uint8_t>& bytes, size_t at, size_t end) : bytes_(bytes), at_(at), end_(end) {}
@@ -45,7 +45,7 @@ class Cursor {
         uint64_t value = 0;
         for (unsigned shift = 0; shift < 64; shift += 7) {
             const auto byte = take<uint8_t>();
-            value |= uint64_t(byte & 0x7f) << shift;
+            value |= static_cast<uint64_t>(byte & 0x7f) << shift;
             if (!(byte & 0x80)) break;
         }
         return value;
@@ -54,19 +54,20 @@ class Cursor {
         uint64_t value = 0;
         for (unsigned shift = 0; shift < 64;) {
             const auto byte = take<uint8_t>();
-            value |= uint64_t(byte & 0x7f) << shift;
+            value |= static_cast<uint64_t>(byte & 0x7f) << shift;
             shift += 7;
             if (byte & 0x80) continue;
-            if ((byte & 0x40) && shift < 64) value |= ~uint64_t(0) << shift;
+            if ((byte & 0x40) && shift < 64) value |= ~uint64_t{0} << shift;
             break;
         }
-        return int64_t(value);
+        return static_cast<int64_t>(value);
     }
     std::string text() {
         std::string value;
         // Names go into reports and JSON: what does not belong into a file name there is replaced.
-        for (char c; (c = take<char>()) != '\0' && !failed_;)
+        for (char c; (c = take<char>()) != '\0' && !failed_;) {
             value += c >= ' ' && c <= '~' && c != '"' && c != '\\' ? c : '?';
+        }
         return value;
     }
 
@@ -86,7 +87,7 @@ struct Row {
     bool is_end = false;      // the first address past the sequence
 };
 
-/// One compilation unit.
+// One compilation unit.
 struct Unit {
     std::vector<std::string> files;  // by number
     std::vector<Row> rows;
@@ -125,8 +126,8 @@ Unit read_unit(Cursor& program, const std::map<size_t, std::string>& sections, u
         const auto opcode = program.take<uint8_t>();
         if (opcode >= opcode_base) {
             const int adjusted = opcode - opcode_base;
-            row.address += uint64_t(adjusted / line_range) * unit_bytes;
-            row.line += uint64_t(line_base + adjusted % line_range);
+            row.address += static_cast<uint64_t>(adjusted / line_range) * unit_bytes;
+            row.line += static_cast<uint64_t>(line_base + adjusted % line_range);
             unit.rows.push_back(row);
         } else if (opcode == 0) {
             const uint64_t bytes = program.unsigned_leb();
@@ -150,11 +151,11 @@ Unit read_unit(Cursor& program, const std::map<size_t, std::string>& sections, u
         } else if (opcode == kAdvancePc) {
             row.address += program.unsigned_leb() * unit_bytes;
         } else if (opcode == kAdvanceLine) {
-            row.line += uint64_t(program.signed_leb());
+            row.line += static_cast<uint64_t>(program.signed_leb());
         } else if (opcode == kSetFile) {
             row.file = program.unsigned_leb();
         } else if (opcode == kConstAddPc) {
-            row.address += uint64_t((255 - opcode_base) / line_range) * unit_bytes;
+            row.address += static_cast<uint64_t>((255 - opcode_base) / line_range) * unit_bytes;
         } else if (opcode == kFixedAddPc) {
             row.address += program.take<uint16_t>();
         } else {
@@ -168,7 +169,7 @@ SourceLocation locate(const Unit& unit, const Row& innermost) {
     SourceLocation location;
     const Row* row = &innermost;
     while (row->file < unit.files.size() && location.lines.size() < kMaxInlineDepth) {
-        location.lines.push_back({unit.files[row->file], uint32_t(row->line)});
+        location.lines.push_back({unit.files[row->file], static_cast<uint32_t>(row->line)});
         if (row->inlined_at == 0 || row->inlined_at > unit.rows.size() - row->sequence) break;
         row = &unit.rows[row->sequence + row->inlined_at - 1];
     }

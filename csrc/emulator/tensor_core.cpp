@@ -16,7 +16,7 @@ constexpr int kFractionBits = 23;             // kept below the largest exponent
 constexpr int kMinHalfExponent = kBias - 14;  // biased exponent of the smallest normal half, and of subnormal halves
 
 int exponent_field(float x) {
-    return int(as_bits(x) >> 23 & 0xff);
+    return static_cast<int>(as_bits(x) >> 23 & 0xff);
 }
 
 struct AlignedSum {
@@ -50,25 +50,26 @@ AlignedSum align_and_sum(const float* a, const float* b, float c) {
     }
     r.exponent = largest;
     const double scale = std::ldexp(1.0, kFractionBits - (largest - kBias));
-    r.sum = int64_t(double(c) * scale);
-    for (const float product : products) r.sum += int64_t(double(product) * scale);
+    r.sum = static_cast<int64_t>(static_cast<double>(c) * scale);
+    for (const float product : products) r.sum += static_cast<int64_t>(static_cast<double>(product) * scale);
     return r;
 }
 
 double exact_sum(const float* a, const float* b, float c) {
     double sum = c;
-    for (int k = 0; k < 4; ++k) sum += double(a[k]) * double(b[k]);
+    for (int k = 0; k < 4; ++k) sum += static_cast<double>(a[k]) * static_cast<double>(b[k]);
     return sum == 0 ? 0.0 : sum;
 }
 
-/// The value of an aligned sum as a double, which holds it exactly.
+// The value of an aligned sum as a double, which holds it exactly.
 double value_of(const AlignedSum& r) {
-    return r.special ? double(r.special_value) : std::ldexp(double(r.sum), r.exponent - kBias - kFractionBits);
+    return r.special ? static_cast<double>(r.special_value)
+                     : std::ldexp(static_cast<double>(r.sum), r.exponent - kBias - kFractionBits);
 }
 
 float half_of(const uint32_t* rows, int index, int lane) {
     const uint32_t word = rows[(index >> 1) * kLanes + lane];
-    return half_to_float(uint16_t(index & 1 ? word >> 16 : word));
+    return half_to_float(static_cast<uint16_t>(index & 1 ? word >> 16 : word));
 }
 
 }  // namespace
@@ -109,7 +110,7 @@ void hmma_step_scalar(const HmmaForm& form, const uint32_t* a, const uint32_t* b
                         const int element = 2 * word + e;
                         const uint16_t r = tensor_dot_half(rows[i], columns[4 * form.step + element],
                                                            half_of(c, element, lane), rounding);
-                        packed |= uint32_t(r) << (16 * e);
+                        packed |= static_cast<uint32_t>(r) << (16 * e);
                     }
                     result[word][lane] = packed;
                 }
@@ -147,8 +148,9 @@ Source fragment(Binder& b, bool& column) {
     auto suffixes = operand.suffixes;
     column = Binder::take_suffix(suffixes, "COL");
     if (!column && !Binder::take_suffix(suffixes, "ROW")) b.refuse("operand '" + operand.text + "' lacks .ROW or .COL");
-    if (!suffixes.empty() || operand.negate || operand.absolute || operand.invert)
+    if (!suffixes.empty() || operand.negate || operand.absolute || operand.invert) {
         b.refuse("operand '" + operand.text + "'");
+    }
     Source source;
     if (operand.index >= 0) {
         source.row = b.register_row(operand, 2);
@@ -162,8 +164,9 @@ void bind_hmma(Binder& b) {
     if (!b.take("884")) b.refuse("HMMA other than .884");
     const std::string d_type = b.next_modifier(), c_type = b.next_modifier();
     const bool d_half = d_type == "F16", c_half = c_type == "F16";
-    if ((!d_half && d_type != "F32") || (!c_half && c_type != "F32") || (d_half && !c_half))
+    if ((!d_half && d_type != "F32") || (!c_half && c_type != "F32") || (d_half && !c_half)) {
         b.refuse("HMMA." + d_type + "." + c_type);
+    }
     const int step = b.require({"STEP0", "STEP1", "STEP2", "STEP3"});
     if (d_half && step > 1) b.refuse("HMMA.F16 has two steps");
     b.out.destination = b.destination(2);
@@ -171,8 +174,8 @@ void bind_hmma(Binder& b) {
     b.out.a = fragment(b, a_column);
     b.out.b = fragment(b, b_column);
     b.out.c = b.bits(2);
-    b.out.mode = uint8_t((a_column ? 1 : 0) | (b_column ? 0 : 2) | (d_half ? 4 : 0) | (c_half ? 8 : 0));
-    b.out.width = uint8_t(step);
+    b.out.mode = static_cast<uint8_t>((a_column ? 1 : 0) | (b_column ? 0 : 2) | (d_half ? 4 : 0) | (c_half ? 8 : 0));
+    b.out.width = static_cast<uint8_t>(step);
     b.handler(&run_hmma<Step>);
 }
 

@@ -20,13 +20,13 @@ struct HmmaForm {
     int step = 0;
 };
 
-/// c + the sum of the four products, exactly as one output element of the tensor core; inputs are halves widened to
-/// float.
+// c + the sum of the four products, exactly as one output element of the tensor core; inputs are halves widened to
+// float.
 float tensor_dot(const float* a, const float* b, float c, TensorRounding rounding);
-/// Same with a half-precision result (bits).
+// Same with a half-precision result (bits).
 uint16_t tensor_dot_half(const float* a, const float* b, float c, TensorRounding rounding);
 
-/// Executes a step for all lanes: rows of 32 lanes, A and B two rows each, C and D as the form says.
+// Executes a step for all lanes: rows of 32 lanes, A and B two rows each, C and D as the form says.
 using HmmaStep = void (*)(const HmmaForm& form, const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* d,
                           TensorRounding rounding);
 void hmma_step_scalar(const HmmaForm& form, const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* d,
@@ -40,7 +40,7 @@ inline int quad_pair_lane(int quad_pair, int local) {
     return 4 * quad_pair + (local & 3) + (local & 4) * 4;
 }
 
-/// Row and column of output element e (0 or 1) of a single-precision step, for local lane i.
+// Row and column of output element e (0 or 1) of a single-precision step, for local lane i.
 inline int step_row(int step, int i) {
     return (i & 1) + (step & 1) * 2 + (i & 4);
 }

@@ -9,7 +9,7 @@
 namespace sm70emu {
 namespace {
 
-/// Lanes of a quad-pair from a row of 32: 4q..4q+3 and 16+4q..16+4q+3.
+// Lanes of a quad-pair from a row of 32: 4q..4q+3 and 16+4q..16+4q+3.
 SM70EMU_AVX2 __m256i load_quad_pair(const uint32_t* row, int q) {
     const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row + 4 * q));
     const __m128i high = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row + 16 + 4 * q));
@@ -21,7 +21,7 @@ SM70EMU_AVX2 void store_quad_pair(uint32_t* row, int q, __m256i value) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(row + 16 + 4 * q), _mm256_extracti128_si256(value, 1));
 }
 
-/// Both halves of eight packed words, as floats.
+// Both halves of eight packed words, as floats.
 SM70EMU_AVX2 void widen_pair(__m256i words, __m256& low, __m256& high) {
     // Words to 16 halves in order low0 high0 low1 ...; gather lows and highs into 128 bits each.
     const __m256i lows = _mm256_and_si256(words, _mm256_set1_epi32(0xffff)), highs = _mm256_srli_epi32(words, 16);
@@ -30,8 +30,8 @@ SM70EMU_AVX2 void widen_pair(__m256i words, __m256& low, __m256& high) {
     high = _mm256_cvtph_ps(_mm256_extracti128_si256(packed, 1));
 }
 
-/// The four halves a lane holds; transposed within each four lanes if the fragment is stored the other way, so that
-/// element k of lane r is what row (or column) r needs.
+// The four halves a lane holds; transposed within each four lanes if the fragment is stored the other way, so that
+// element k of lane r is what row (or column) r needs.
 SM70EMU_AVX2 void load_fragment(const uint32_t* rows, int q, bool transposed, __m256 out[4]) {
     widen_pair(load_quad_pair(rows, q), out[0], out[1]);
     widen_pair(load_quad_pair(rows + kLanes, q), out[2], out[3]);
@@ -48,8 +48,8 @@ SM70EMU_AVX2 __m256i exponents(__m256 x) {
     return _mm256_and_si256(_mm256_srli_epi32(_mm256_castps_si256(x), 23), _mm256_set1_epi32(0xff));
 }
 
-/// The result in single precision, rounded toward zero; for a half-precision result rounded to odd instead, so that
-/// narrowing afterwards rounds the sum itself.
+// The result in single precision, rounded toward zero; for a half-precision result rounded to odd instead, so that
+// narrowing afterwards rounds the sum itself.
 template <bool ForHalf>
 SM70EMU_AVX2 __m256 dot(const __m256 a[4], const __m256 b[4], __m256 c) {
     const __m256 zero = _mm256_setzero_ps();
@@ -90,7 +90,7 @@ SM70EMU_AVX2 __m256 dot(const __m256 a[4], const __m256 b[4], __m256 c) {
     }
     const __m256 unit = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_sub_epi32(clamped, _mm256_set1_epi32(23)), 23));
     __m256 value = _mm256_mul_ps(_mm256_cvtepi32_ps(kept), unit);
-    const __m256 sign = _mm256_castsi256_ps(_mm256_and_si256(sum, _mm256_set1_epi32(int(0x80000000u))));
+    const __m256 sign = _mm256_castsi256_ps(_mm256_and_si256(sum, _mm256_set1_epi32(static_cast<int>(0x80000000u))));
     value = _mm256_or_ps(value, sign);
 
     const __m256 passed = _mm256_castsi256_ps(_mm256_andnot_si256(c_zero, _mm256_castps_si256(c)));
@@ -100,7 +100,8 @@ SM70EMU_AVX2 __m256 dot(const __m256 a[4], const __m256 b[4], __m256 c) {
 
 SM70EMU_AVX2 __m256i canonical_nan(__m256 value, uint32_t bits) {
     const __m256 ordered = _mm256_cmp_ps(value, value, _CMP_ORD_Q);
-    return _mm256_castps_si256(_mm256_blendv_ps(_mm256_castsi256_ps(_mm256_set1_epi32(int(bits))), value, ordered));
+    return _mm256_castps_si256(
+        _mm256_blendv_ps(_mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(bits))), value, ordered));
 }
 
 __attribute__((target("avx2,fma,f16c"))) void step_single(const HmmaForm& form, const uint32_t* a, const uint32_t* b,
@@ -167,12 +168,13 @@ __attribute__((target("avx2,fma,f16c"))) void step_half(const HmmaForm& form, co
 
 void hmma_step_avx2(const HmmaForm& form, const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* d,
                     TensorRounding rounding) {
-    if (rounding == TensorRounding::Nearest)
+    if (rounding == TensorRounding::Nearest) {
         hmma_step_scalar(form, a, b, c, d, rounding);
-    else if (form.d_half)
+    } else if (form.d_half) {
         step_half(form, a, b, c, d);
-    else
+    } else {
         step_single(form, a, b, c, d);
+    }
 }
 
 }  // namespace sm70emu

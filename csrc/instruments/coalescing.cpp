@@ -10,10 +10,10 @@ constexpr uint32_t kBankBytes = 4;
 
 uint32_t distinct(uint64_t* values, size_t count) {
     std::sort(values, values + count);
-    return uint32_t(std::unique(values, values + count) - values);
+    return static_cast<uint32_t>(std::unique(values, values + count) - values);
 }
 
-/// Whether every lane has the address of its partner, lane number ^ step; a partner that does not take part agrees.
+// Whether every lane has the address of its partner, lane number ^ step; a partner that does not take part agrees.
 bool is_paired(const LaneAddresses& addresses, uint32_t lanes, int step) {
     bool paired = true;
     for_each_lane(lanes, [&](int lane) {
@@ -23,8 +23,8 @@ bool is_paired(const LaneAddresses& addresses, uint32_t lanes, int step) {
     return paired;
 }
 
-/// Passes that lanes served together take: as many as the bank asked most has words to deliver. Lanes that want the
-/// same word share it, but for atomics, which each need the word to themselves.
+// Passes that lanes served together take: as many as the bank asked most has words to deliver. Lanes that want the
+// same word share it, but for atomics, which each need the word to themselves.
 uint32_t passes(const LaneAddresses& addresses, uint32_t lanes, uint32_t width, bool atomic) {
     uint64_t words[kLanes * 4];
     size_t count = 0;
@@ -71,7 +71,7 @@ uint32_t ideal_sectors(const LaneAddresses& addresses, uint32_t lanes, uint32_t 
 void interleave_stack(LaneAddresses& addresses) {
     for (int lane = 0; lane < kLanes; ++lane) {
         const uint64_t offset = addresses.at[lane];
-        addresses.at[lane] = (offset / 4 * kLanes + uint64_t(lane)) * 4 + offset % 4;
+        addresses.at[lane] = (offset / 4 * kLanes + static_cast<uint64_t>(lane)) * 4 + offset % 4;
     }
 }
 
@@ -81,8 +81,9 @@ Wavefronts shared_wavefronts(const LaneAddresses& addresses, uint32_t lanes, uin
     // or each with lane^2, serves twice as many lanes at a time, because it packs the registers that it returns
     // (G. Smith, NVIDIA developer forum, "Unexpected shared memory bank conflict", of compute capability 7.0 to 7.5).
     int group = width <= 4 ? kLanes : width == 8 ? kLanes / 2 : kLanes / 4;
-    if (width > 4 && kind == AccessKind::Load && (is_paired(addresses, lanes, 1) || is_paired(addresses, lanes, 2)))
+    if (width > 4 && kind == AccessKind::Load && (is_paired(addresses, lanes, 1) || is_paired(addresses, lanes, 2))) {
         group *= 2;
+    }
     Wavefronts wavefronts;
     for (int first = 0; first < kLanes; first += group) {
         const uint32_t of_group = lanes & (group == kLanes ? kAllLanes : ((1u << group) - 1) << first);

@@ -13,27 +13,31 @@ bool has(const ParsedInstruction& instruction, std::string_view modifier) {
     return std::find(modifiers.begin(), modifiers.end(), modifier) != modifiers.end();
 }
 
-/// Whether lanes may go on after a branch, return or exit: it has a guard, or a predicate among its operands.
+// Whether lanes may go on after a branch, return or exit: it has a guard, or a predicate among its operands.
 bool is_conditional(const ParsedInstruction& instruction) {
     if (instruction.guard >= 0) return true;
-    for (const auto& operand : instruction.operands)
+    for (const auto& operand : instruction.operands) {
         if (operand.kind == OperandKind::Predicate && operand.index >= 0) return true;
+    }
     return has(instruction, "CONV") || has(instruction, "DIV");
 }
 
 const Operand* label_of(const ParsedInstruction& instruction) {
-    for (const auto& operand : instruction.operands)
+    for (const auto& operand : instruction.operands) {
         if (operand.kind == OperandKind::Label) return &operand;
+    }
     return nullptr;
 }
 
-/// The labels in nvdisasm's remark (*"BRANCH_TARGETS .L_x_1,.L_x_2"*); all labels of the section without one.
+// The labels in nvdisasm's remark (*"BRANCH_TARGETS .L_x_1,.L_x_2"*); all labels of the section without one.
 std::vector<uint32_t> indirect_targets(const std::string& text, const ListedSection& section) {
     std::vector<uint32_t> targets;
     constexpr std::string_view remark = "BRANCH_TARGETS ";
     const size_t found = text.find(remark);
     if (found == std::string::npos) {
-        for (const auto& [label, offset] : section.labels) targets.push_back(uint32_t(offset / kInstructionBytes));
+        for (const auto& [label, offset] : section.labels) {
+            targets.push_back(static_cast<uint32_t>(offset / kInstructionBytes));
+        }
         return targets;
     }
     size_t begin = found + remark.size();
@@ -41,7 +45,7 @@ std::vector<uint32_t> indirect_targets(const std::string& text, const ListedSect
     while (begin < end && begin < text.size()) {
         const size_t comma = std::min(text.find(',', begin), end);
         const auto label = section.labels.find(text.substr(begin, comma - begin));
-        if (label != section.labels.end()) targets.push_back(uint32_t(label->second / kInstructionBytes));
+        if (label != section.labels.end()) targets.push_back(static_cast<uint32_t>(label->second / kInstructionBytes));
         begin = comma == std::string::npos ? text.size() : comma + 1;
     }
     return targets;
@@ -84,17 +88,18 @@ ControlFlow control_flow(const std::vector<ParsedInstruction>& code, const Liste
         auto& next = flow.successors[i];
         bool falls_through = true;
         if (opcode == "BRA" && label) {
-            next.push_back(uint32_t(label->value / kInstructionBytes));
+            next.push_back(static_cast<uint32_t>(label->value / kInstructionBytes));
             falls_through = is_conditional(instruction);
         } else if (opcode == "BRX") {
             next = indirect_targets(instruction.text, section);
             falls_through = is_conditional(instruction);
         } else if (opcode == "CALL") {
             // With a register operand the label is only what the register's value is added to.
-            if (label && instruction.operands[0].kind == OperandKind::Label)
+            if (label && instruction.operands[0].kind == OperandKind::Label) {
                 flow.callees[i] = label->value / kInstructionBytes;
-            else
+            } else {
                 flow.calls_unknown[i] = true;
+            }
         } else if (opcode == "RET") {
             flow.returns[i] = true;
             falls_through = is_conditional(instruction);

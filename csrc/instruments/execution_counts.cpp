@@ -30,8 +30,9 @@ class ExecutionCounts : public Instrument {
             current_->texts = kernel.decoded->texts;
             current_->counts.resize(kernel.decoded->instructions.size());
         }
-        if (current_->texts != kernel.decoded->texts)
+        if (current_->texts != kernel.decoded->texts) {
             fail("execution_counts: two cubins have a kernel " + kernel.decoded->name + "; count each with its own");
+        }
     }
 
     std::unique_ptr<ThreadObserver> observe_thread() override { return std::make_unique<Counter>(*this); }
@@ -70,7 +71,7 @@ class ExecutionCounts : public Instrument {
         void before(Core& core, const Instruction&, uint32_t exec) override {
             Count& count = counts_[core.pc];
             ++count.warps;
-            count.lanes += uint64_t(__builtin_popcount(exec));
+            count.lanes += static_cast<uint64_t>(__builtin_popcount(exec));
         }
 
      private:

@@ -41,14 +41,16 @@ void Instruments::add(const std::string& name, const std::string& options) {
     const auto* entry = std::find_if(std::begin(kEntries), std::end(kEntries),
                                      [&](const Entry& candidate) { return name == candidate.name; });
     if (entry == std::end(kEntries)) fail("instrument: got '" + name + "', want one of " + known_names());
-    for (const auto& present : named_)
+    for (const auto& present : named_) {
         if (present.first == name) fail("instrument: '" + name + "' is there already");
+    }
     named_.emplace_back(name, entry->make(options));
 }
 
 Instrument& Instruments::named(const std::string& name) {
-    for (auto& [present, instrument] : named_)
+    for (auto& [present, instrument] : named_) {
         if (present == name) return *instrument;
+    }
     fail("instrument: '" + name + "' was not added");
 }
 

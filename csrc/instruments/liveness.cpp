@@ -11,12 +11,13 @@ using Registers = std::bitset<kMaxRegisters>;
 
 Registers set_of(const std::vector<RegisterRange>& ranges) {
     Registers set;
-    for (const auto& range : ranges)
-        for (int i = 0; i < range.count; ++i) set.set(size_t(range.first + i));
+    for (const auto& range : ranges) {
+        for (int i = 0; i < range.count; ++i) set.set(static_cast<size_t>(range.first + i));
+    }
     return set;
 }
 
-/// What a called function does to registers, seen from outside.
+// What a called function does to registers, seen from outside.
 struct Summary {
     Registers used;     // may be read before it writes them
     Registers written;  // written on every way through it
@@ -33,8 +34,9 @@ class Analysis {
             written_[i] = set_of(registers[i].written);
             if (code[i].guard < 0 && !code[i].guard_negated) killed_[i] = written_[i];
         }
-        for (const int64_t callee : flow.callees)
-            if (callee >= 0 && size_t(callee) < size_) summaries_[uint32_t(callee)];
+        for (const int64_t callee : flow.callees) {
+            if (callee >= 0 && static_cast<size_t>(callee) < size_) summaries_[static_cast<uint32_t>(callee)];
+        }
         for (auto& [entry, summary] : summaries_) bodies_[entry] = flow.body(entry);
         bodies_[0] = flow.body(0);
         find_writes();
@@ -58,7 +60,7 @@ class Analysis {
             for (const auto& [entry, body] : bodies_) flow_backward(body, after_return[entry], live);
             for (size_t i = 0; i < size_; ++i) {
                 if (flow_.callees[i] < 0) continue;
-                Registers& after = after_return[uint32_t(flow_.callees[i])];
+                Registers& after = after_return[static_cast<uint32_t>(flow_.callees[i])];
                 const Registers needed = after | live_after(i, Registers(), live);
                 changed |= needed != after;
                 after = needed;
@@ -67,7 +69,9 @@ class Analysis {
         // A register that nothing on the way here has written holds nothing, whatever guarded writes suggest.
         const std::vector<Registers> defined = defined_before();
         std::vector<uint32_t> counts(size_);
-        for (size_t i = 0; i < size_; ++i) counts[i] = uint32_t(((live[i] & defined[i]) | written_[i]).count());
+        for (size_t i = 0; i < size_; ++i) {
+            counts[i] = static_cast<uint32_t>(((live[i] & defined[i]) | written_[i]).count());
+        }
         return counts;
     }
 
@@ -87,7 +91,7 @@ class Analysis {
                 const size_t i = *at;
                 Registers before = live_after(i, at_return, live);
                 Registers killed = killed_[i], used = used_[i];
-                const auto summary = summaries_.find(uint32_t(std::max<int64_t>(flow_.callees[i], 0)));
+                const auto summary = summaries_.find(static_cast<uint32_t>(std::max<int64_t>(flow_.callees[i], 0)));
                 if (flow_.callees[i] >= 0 && summary != summaries_.end()) {
                     killed |= summary->second.written;
                     used |= summary->second.used;
@@ -113,7 +117,7 @@ class Analysis {
                 for (const uint32_t next : flow_.successors[i]) after &= certain[next];
                 after |= killed_[i];
                 if (flow_.callees[i] >= 0) {
-                    const auto summary = summaries_.find(uint32_t(flow_.callees[i]));
+                    const auto summary = summaries_.find(static_cast<uint32_t>(flow_.callees[i]));
                     if (summary != summaries_.end()) after |= summary->second.written;
                 }
                 changed |= after != certain[i];
@@ -123,7 +127,7 @@ class Analysis {
         return {live[entry], certain[entry]};
     }
 
-    /// Registers that a function or anything it calls may write.
+    // Registers that a function or anything it calls may write.
     void find_writes() {
         for (bool changed = true; changed;) {
             changed = false;
@@ -131,7 +135,7 @@ class Analysis {
                 Registers set;
                 for (const uint32_t i : body) {
                     set |= written_[i];
-                    if (flow_.callees[i] >= 0) set |= writes_[uint32_t(flow_.callees[i])];
+                    if (flow_.callees[i] >= 0) set |= writes_[static_cast<uint32_t>(flow_.callees[i])];
                 }
                 changed |= set != writes_[entry];
                 writes_[entry] = set;
@@ -151,8 +155,8 @@ class Analysis {
                     before[next] = joined;
                 };
                 for (const uint32_t next : flow_.successors[i]) pass_on(next, after);
-                if (flow_.callees[i] < 0 || size_t(flow_.callees[i]) >= size_) continue;
-                const auto callee = uint32_t(flow_.callees[i]);
+                if (flow_.callees[i] < 0 || static_cast<size_t>(flow_.callees[i]) >= size_) continue;
+                const auto callee = static_cast<uint32_t>(flow_.callees[i]);
                 pass_on(callee, after);
                 for (const uint32_t next : flow_.successors[i]) pass_on(next, writes_.at(callee));
             }

@@ -7,7 +7,7 @@ namespace sm70emu {
 
 const char* space_name(MemorySpace space) {
     static constexpr const char* names[] = {"", "global", "shared", "local", "generic", "constant"};
-    return names[int(space)];
+    return names[static_cast<int>(space)];
 }
 
 MemoryUse memory_use(const std::string& opcode) {

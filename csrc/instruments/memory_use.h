@@ -13,19 +13,19 @@ struct MemoryUse {
     AccessKind kind = AccessKind::Load;
 };
 
-/// "global", "shared", ...; empty for None.
+// "global", "shared", ...; empty for None.
 const char* space_name(MemorySpace space);
 
-/// By opcode. Constant loads are not among them: they are operands of a sort.
+// By opcode. Constant loads are not among them: they are operands of a sort.
 MemoryUse memory_use(const std::string& opcode);
 
-/// Addresses as the instruction forms them: shared and stack addresses start at zero, generic ones have their windows.
+// Addresses as the instruction forms them: shared and stack addresses start at zero, generic ones have their windows.
 inline LaneAddresses form_addresses(const Core& core, const Instruction& in, MemorySpace space) {
     const bool in_window = space == MemorySpace::Shared || space == MemorySpace::Local;
     return in_window ? window_addresses(core, in) : global_addresses(core, in);
 }
 
-/// Where an access goes: for each lane an address within the memory that it reaches, and the lanes by that memory.
+// Where an access goes: for each lane an address within the memory that it reaches, and the lanes by that memory.
 struct LaneAccess {
     LaneAddresses addresses;
     uint32_t global = 0, shared = 0, local = 0;

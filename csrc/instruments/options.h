@@ -10,13 +10,13 @@ namespace sm70emu {
 
 class Options {
  public:
-    /// `owner` is named in errors.
+    // `owner` is named in errors.
     Options(std::string owner, const std::string& lines);
     std::string text(const std::string& key, const std::string& otherwise);
-    /// One of the choices; the first is the default.
+    // One of the choices; the first is the default.
     std::string choice(const std::string& key, std::initializer_list<const char*> choices);
     uint64_t number(const std::string& key, uint64_t otherwise);
-    /// Throws if a line was not taken.
+    // Throws if a line was not taken.
     void finish() const;
 
  private:

@@ -136,20 +136,23 @@ bool has(const ParsedInstruction& instruction, std::string_view modifier) {
 const char* pipe_name(Pipe pipe) {
     static constexpr const char* names[kPipes] = {"fma",    "alu", "fp16", "fp64", "xu",
                                                   "tensor", "lsu", "adu",  "cbu",  "none"};
-    return names[int(pipe)];
+    return names[static_cast<int>(pipe)];
 }
 
 PipeUse pipe_use(const ParsedInstruction& instruction) {
     const auto found = table().find(instruction.opcode);
     if (found == table().end()) return {Pipe::None, 0, false};
     PipeUse use = found->second;
-    if (instruction.opcode == "IMAD" && (has(instruction, "WIDE") || has(instruction, "HI")))
+    if (instruction.opcode == "IMAD" && (has(instruction, "WIDE") || has(instruction, "HI"))) {
         use.cycles = 2 * kHalfWarpLanes;  // as ptxas spaces them
+    }
     if (instruction.opcode == "HMMA" && !instruction.modifiers.empty() && has(instruction, "F16") &&
-        !has(instruction, "F32"))
+        !has(instruction, "F32")) {
         use.cycles = 4;
-    if (instruction.opcode == "LDS" || instruction.opcode == "STS")
+    }
+    if (instruction.opcode == "LDS" || instruction.opcode == "STS") {
         use.cycles = kWavefront * (has(instruction, "128") ? 4 : has(instruction, "64") ? 2 : 1);
+    }
     return use;
 }
 

@@ -38,7 +38,7 @@ struct Counts {
     };
 };
 
-/// What is known of an instruction before anything runs.
+// What is known of an instruction before anything runs.
 struct Facts {
     std::string opcode;
     PipeUse pipe;
@@ -67,12 +67,13 @@ void fill(Kernel& kernel, const LoadedKernel& loaded) {
     const auto code = parse_section(*loaded.section);
     const auto live = live_registers(code, decoded.registers, control_flow(code, *loaded.section));
     kernel.registers = loaded.image->registers;
-    kernel.texts.assign(decoded.texts.begin(), decoded.texts.begin() + long(code.size()));
-    kernel.sources.assign(decoded.sources.begin(), decoded.sources.begin() + long(code.size()));
+    kernel.texts.assign(decoded.texts.begin(), decoded.texts.begin() + static_cast<long>(code.size()));
+    kernel.sources.assign(decoded.sources.begin(), decoded.sources.begin() + static_cast<long>(code.size()));
     kernel.counts.resize(code.size());
-    for (size_t i = 0; i < code.size(); ++i)
+    for (size_t i = 0; i < code.size(); ++i) {
         kernel.facts.push_back({code[i].opcode, pipe_use(code[i]), memory_use(code[i].opcode),
                                 decoded.instructions[i].width, live[i], is_branch(code[i].opcode)});
+    }
 }
 
 void write_instruction(std::ostream& json, const Kernel& kernel, size_t i) {
@@ -83,7 +84,7 @@ void write_instruction(std::ostream& json, const Kernel& kernel, size_t i) {
     if (facts.memory.space != MemorySpace::None) {
         static constexpr const char* accesses[] = {"load", "store", "atomic"};
         json << ", \"space\": \"" << space_name(facts.memory.space) << "\", \"access\": \""
-             << accesses[int(facts.memory.kind)] << "\", \"width\": " << facts.width;
+             << accesses[static_cast<int>(facts.memory.kind)] << "\", \"width\": " << facts.width;
     }
     if (facts.is_branch) json << ", \"is_branch\": true";
     if (kernel.sources[i].known()) {
@@ -95,9 +96,11 @@ void write_instruction(std::ostream& json, const Kernel& kernel, size_t i) {
         }
         json << "]";
     }
-    for (size_t field = 0; field < std::size(Counts::kFields); ++field)
-        if (const uint64_t value = kernel.counts[i].*Counts::kFields[field])
+    for (size_t field = 0; field < std::size(Counts::kFields); ++field) {
+        if (const uint64_t value = kernel.counts[i].*Counts::kFields[field]) {
             json << ", \"" << Counts::kNames[field] << "\": " << value;
+        }
+    }
     json << "}";
 }
 
@@ -106,12 +109,13 @@ class Statistics : public Instrument {
     void begin_launch(const LaunchState&, const LoadedKernel& loaded, const LaunchRequest& request) override {
         Kernel& kernel = kernels_[loaded.decoded->name];
         if (kernel.counts.empty()) fill(kernel, loaded);
-        if (!std::equal(kernel.texts.begin(), kernel.texts.end(), loaded.decoded->texts.begin()))
+        if (!std::equal(kernel.texts.begin(), kernel.texts.end(), loaded.decoded->texts.begin())) {
             fail("statistics: two cubins have a kernel " + loaded.decoded->name +
                  "; use a set of instruments for each");
+        }
         ++kernel.launches;
         const uint32_t* block = request.block;
-        ++kernel.shapes[{uint64_t(block[0]) * block[1] * block[2], request.dynamic_shared_bytes}];
+        ++kernel.shapes[{static_cast<uint64_t>(block[0]) * block[1] * block[2], request.dynamic_shared_bytes}];
         current_ = &kernel;
     }
 
@@ -152,8 +156,9 @@ class Statistics : public Instrument {
             Kernel& kernel = *owner_.current_;
             kernel.blocks += blocks_;
             kernel.warps += warps_;
-            for (size_t i = 0; i < kernel.counts.size(); ++i)
+            for (size_t i = 0; i < kernel.counts.size(); ++i) {
                 for (const auto field : Counts::kFields) kernel.counts[i].*field += counts_[i].*field;
+            }
         }
 
         void begin_block(Core& core) override {
@@ -165,8 +170,8 @@ class Statistics : public Instrument {
             if (core.pc >= facts_.size()) return;  // past the end: the emulator's own report follows
             Counts& counts = counts_[core.pc];
             ++counts.warps;
-            counts.active += uint64_t(__builtin_popcount(core.active));
-            counts.threads += uint64_t(__builtin_popcount(exec));
+            counts.active += static_cast<uint64_t>(__builtin_popcount(core.active));
+            counts.threads += static_cast<uint64_t>(__builtin_popcount(exec));
             active_ = core.active;
             const MemoryUse memory = facts_[core.pc].memory;
             if (memory.space != MemorySpace::None && exec) count_access(core, instruction, memory, exec, counts);
@@ -174,8 +179,9 @@ class Statistics : public Instrument {
 
         void after(Core& core, const Instruction&, uint32_t) override {
             // A branch that some lanes take and some do not leaves fewer in the running group.
-            if (core.pc < facts_.size() && facts_[core.pc].is_branch && core.active != active_)
+            if (core.pc < facts_.size() && facts_[core.pc].is_branch && core.active != active_) {
                 ++counts_[core.pc].divergent;
+            }
         }
 
      private:
@@ -185,7 +191,7 @@ class Statistics : public Instrument {
             LaneAccess access = lane_access(core, instruction, memory.space, exec);
             LaneAddresses& addresses = access.addresses;
             ++counts.requests;
-            counts.bytes += uint64_t(__builtin_popcount(exec)) * width;
+            counts.bytes += static_cast<uint64_t>(__builtin_popcount(exec)) * width;
             if (access.global) {
                 counts.sectors += blocks_touched(addresses, access.global, kSectorShift);
                 counts.ideal_sectors += ideal_sectors(addresses, access.global, width);

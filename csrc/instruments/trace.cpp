@@ -42,7 +42,7 @@ void append(std::string& text, const char* format, Arguments... arguments) {
     text += buffer;
 }
 
-/// The parts of an instruction's line that every execution shares.
+// The parts of an instruction's line that every execution shares.
 struct Line {
     std::string head;  // line number, program counter
     std::string body;  // registers and opcode
@@ -52,8 +52,9 @@ struct Line {
 
 std::vector<int> register_numbers(const std::vector<RegisterRange>& ranges, bool all) {
     std::vector<int> numbers;
-    for (const auto& range : ranges)
+    for (const auto& range : ranges) {
         for (int i = 0; i < (all ? range.count : 1); ++i) numbers.push_back(range.first + i);
+    }
     if (!all && numbers.size() > kMaxSources) numbers.resize(kMaxSources);
     return numbers;
 }
@@ -79,8 +80,11 @@ std::vector<Line> make_lines(const LoadedKernel& kernel, const TraceSettings& se
         line.body += " ";
         append_registers(line.body, register_numbers(registers.read, settings.all_registers));
         int32_t immediate = 0;
-        for (const auto& operand : instruction.operands)
-            if (operand.kind == OperandKind::Immediate && !operand.is_float_text) immediate = int32_t(operand.value);
+        for (const auto& operand : instruction.operands) {
+            if (operand.kind == OperandKind::Immediate && !operand.is_float_text) {
+                immediate = static_cast<int32_t>(operand.value);
+            }
+        }
         append(line.tail, "%d \n", immediate);
         line.memory = memory_use(instruction.opcode);
         lines.push_back(std::move(line));
@@ -90,26 +94,29 @@ std::vector<Line> make_lines(const LoadedKernel& kernel, const TraceSettings& se
 
 void append_addresses(std::string& text, const LaneAddresses& addresses, uint32_t mask, bool compressed) {
     std::vector<int> lanes;
-    for (int lane = 0; lane < kLanes; ++lane)
+    for (int lane = 0; lane < kLanes; ++lane) {
         if (lane_in(mask, lane)) lanes.push_back(lane);
+    }
     if (!compressed || lanes.size() < 2) {
         append(text, "%d ", kListAll);
         for (const int lane : lanes) append(text, "0x%016" PRIx64 " ", addresses.at[lane]);
         return;
     }
     // A stride is for lanes that follow each other: the parser ends it at the first gap.
-    const auto stride = int64_t(addresses.at[lanes[1]] - addresses.at[lanes[0]]);
-    bool regular = stride == int32_t(stride);
-    for (size_t i = 1; i < lanes.size(); ++i)
+    const auto stride = static_cast<int64_t>(addresses.at[lanes[1]] - addresses.at[lanes[0]]);
+    bool regular = stride == static_cast<int32_t>(stride);
+    for (size_t i = 1; i < lanes.size(); ++i) {
         regular = regular && lanes[i] == lanes[i - 1] + 1 &&
-                  int64_t(addresses.at[lanes[i]] - addresses.at[lanes[i - 1]]) == stride;
+                  static_cast<int64_t>(addresses.at[lanes[i]] - addresses.at[lanes[i - 1]]) == stride;
+    }
     append(text, "%d 0x%" PRIx64 " ", regular ? kBaseStride : kBaseDelta, addresses.at[lanes[0]]);
     if (regular) {
         append(text, "%" PRId64 " ", stride);
         return;
     }
-    for (size_t i = 1; i < lanes.size(); ++i)
-        append(text, "%" PRId64 " ", int64_t(addresses.at[lanes[i]] - addresses.at[lanes[i - 1]]));
+    for (size_t i = 1; i < lanes.size(); ++i) {
+        append(text, "%" PRId64 " ", static_cast<int64_t>(addresses.at[lanes[i]] - addresses.at[lanes[i - 1]]));
+    }
 }
 
 class Trace : public Instrument {
@@ -118,8 +125,9 @@ class Trace : public Instrument {
         std::error_code failed;
         fs::create_directories(settings_.folder, failed);
         if (!fs::is_directory(settings_.folder)) fail("trace: " + settings_.folder.string() + " is no folder");
-        if (fs::exists(settings_.folder / kList))
+        if (fs::exists(settings_.folder / kList)) {
             fail("trace: " + settings_.folder.string() + " holds traces already. Name a new folder");
+        }
     }
 
     void begin_launch(const LaunchState& state, const LoadedKernel& kernel, const LaunchRequest& request) override {
@@ -129,8 +137,8 @@ class Trace : public Instrument {
             std::sort(expected_.begin(), expected_.end());
             expected_.erase(std::unique(expected_.begin(), expected_.end()), expected_.end());
         } else {
-            expected_.resize(uint64_t(state.grid[0]) * state.grid[1] * state.grid[2]);
-            std::iota(expected_.begin(), expected_.end(), uint64_t(0));
+            expected_.resize(static_cast<uint64_t>(state.grid[0]) * state.grid[1] * state.grid[2]);
+            std::iota(expected_.begin(), expected_.end(), uint64_t{0});
         }
         const size_t total = expected_.size();
         if (settings_.blocks && settings_.blocks < total) expected_.resize(settings_.blocks);
@@ -170,7 +178,7 @@ class Trace : public Instrument {
         std::string text = "-kernel name = " + kernel.decoded->name + "\n";
         append(text, "-kernel id = %zu\n", kernels_.size() + 1);
         const uint32_t* grid = state.grid;
-        const uint64_t total = uint64_t(grid[0]) * grid[1] * grid[2];
+        const uint64_t total = static_cast<uint64_t>(grid[0]) * grid[1] * grid[2];
         if (expected_.size() == total) {
             append(text, "-grid dim = (%u,%u,%u)\n", grid[0], grid[1], grid[2]);
         } else {
@@ -193,7 +201,7 @@ class Trace : public Instrument {
                "[adrrescompress?] [mem_addresses] immediate\n\n";
     }
 
-    /// Blocks end in any order and are written in that of their numbers.
+    // Blocks end in any order and are written in that of their numbers.
     void deliver(uint64_t block, std::string text) {
         const std::lock_guard<std::mutex> lock(mutex_);
         ready_[block] = std::move(text);
@@ -229,7 +237,7 @@ class Trace : public Instrument {
                 text += "0 ";
             } else {
                 const LaneAddresses addresses = form_addresses(core, instruction, line.memory.space);
-                append(text, "%u ", unsigned(instruction.width));
+                append(text, "%u ", static_cast<unsigned>(instruction.width));
                 append_addresses(text, addresses, exec, owner_.settings_.compressed);
             }
             text += line.tail;

@@ -5,27 +5,28 @@ struct DoubleArithmetic {
     static void run(Core& core, const Instruction& in, uint32_t exec) {
         const uint32_t *a = core.row(in.a), *b = core.row(in.b), *c = core.row(in.c);
         uint32_t* d = core.destination(in.destination);
-        const auto mode = Rounding(in.mode);
+        const auto mode = static_cast<Rounding>(in.mode);
         for (int l = 0; l < kLanes; ++l) {
             if (!bit_of(exec, l)) continue;
             const double x = double_in(a, in.a, l), y = double_in(b, in.b, l), z = double_in(c, in.c, l);
             double r;
-            if (mode == Rounding::Nearest)
+            if (mode == Rounding::Nearest) {
                 r = Kind == 0 ? x + y : Kind == 1 ? x * y : __builtin_fma(x, y, z);
-            else
+            } else {
                 r = Kind == 0   ? add_directed(x, y, mode)
                     : Kind == 1 ? mul_directed(x, y, mode)
                                 : fma_directed(x, y, z, mode);
+            }
             const uint64_t bits = r == r ? as_bits(r) : kCanonicalNaN64;
-            d[l] = uint32_t(bits);
-            d[kLanes + l] = uint32_t(bits >> 32);
+            d[l] = static_cast<uint32_t>(bits);
+            d[kLanes + l] = static_cast<uint32_t>(bits >> 32);
         }
     }
 };
 
 template <int Kind>
 void bind_double_arithmetic(Binder& b) {
-    b.out.mode = uint8_t(b.rounding());
+    b.out.mode = static_cast<uint8_t>(b.rounding());
     b.out.destination = b.destination(2);
     b.out.a = b.double_precision();
     b.out.b = b.double_precision();
@@ -36,14 +37,15 @@ void bind_double_arithmetic(Binder& b) {
 void run_dsetp(Core& core, const Instruction& in, uint32_t exec) {
     const uint32_t *a = core.row(in.a), *b = core.row(in.b);
     uint32_t result = 0;
-    for (int l = 0; l < kLanes; ++l)
-        result |= uint32_t(compare(in.width, double_in(a, in.a, l), double_in(b, in.b, l))) << l;
+    for (int l = 0; l < kLanes; ++l) {
+        result |= static_cast<uint32_t>(compare(in.width, double_in(a, in.a, l), double_in(b, in.b, l))) << l;
+    }
     const uint32_t with = core.predicate(in.p0);
     core.write_predicate(in.predicate0, combine(result, with, in.mode), exec);
     core.write_predicate(in.predicate1, combine(~result, with, in.mode), exec);
 }
 
-/// DSETP.MIN/.MAX: the first predicate says that a is the result, the second that the result is a NaN (both are).
+// DSETP.MIN/.MAX: the first predicate says that a is the result, the second that the result is a NaN (both are).
 template <int Maximum>
 struct DsetpExtremum {
     static void run(Core& core, const Instruction& in, uint32_t exec) {
@@ -53,8 +55,8 @@ struct DsetpExtremum {
             const double x = double_in(a, in.a, l), y = double_in(b, in.b, l);
             const bool x_negative = as_bits(x) >> 63;
             const bool first = Maximum ? x > y || (x == y && !x_negative) : x < y || (x == y && x_negative);
-            choose_a |= uint32_t(y != y || first) << l;
-            both_nan |= uint32_t(x != x && y != y) << l;
+            choose_a |= static_cast<uint32_t>(y != y || first) << l;
+            both_nan |= static_cast<uint32_t>(x != x && y != y) << l;
         }
         const uint32_t with = core.predicate(in.p0);
         core.write_predicate(in.predicate0, combine(choose_a, with, in.mode), exec);
@@ -64,8 +66,8 @@ struct DsetpExtremum {
 
 void bind_dsetp(Binder& b) {
     const int extremum = b.choose({"MIN", "MAX"});
-    if (extremum < 0) b.out.width = uint8_t(take_float_comparison(b));
-    b.out.mode = uint8_t(b.require({"AND", "OR", "XOR"}));
+    if (extremum < 0) b.out.width = static_cast<uint8_t>(take_float_comparison(b));
+    b.out.mode = static_cast<uint8_t>(b.require({"AND", "OR", "XOR"}));
     b.out.predicate0 = b.predicate_destination();
     b.out.predicate1 = b.predicate_destination();
     b.out.a = b.double_precision();

@@ -7,7 +7,7 @@ SM70EMU_INLINE float flush(float x) {
     return as_float(bits & 0x7f800000u ? bits : bits & 0x80000000u);
 }
 
-/// What every arithmetic result goes through: flush, saturation, the canonical NaN.
+// What every arithmetic result goes through: flush, saturation, the canonical NaN.
 template <int Mode>
 SM70EMU_INLINE uint32_t float_out(float x) {
     if (Mode & kFtz) x = flush(x);
@@ -54,13 +54,13 @@ struct Ffma {
     }
 };
 
-/// Directed roundings: rare, so one lane at a time. Kind: 0 add, 1 multiply, 2 fused multiply-add.
+// Directed roundings: rare, so one lane at a time. Kind: 0 add, 1 multiply, 2 fused multiply-add.
 template <int Kind>
 struct FloatDirected {
     static void run(Core& core, const Instruction& in, uint32_t exec) {
         const uint32_t *a = core.row(in.a), *b = core.row(in.b), *c = core.row(in.c);
         uint32_t* d = core.destination(in.destination);
-        const auto mode = Rounding(in.mode & 3);
+        const auto mode = static_cast<Rounding>(in.mode & 3);
         const bool ftz = in.mode & 4, saturate = in.mode & 8;
         for (int l = 0; l < kLanes; ++l) {
             if (!bit_of(exec, l)) continue;
@@ -88,15 +88,15 @@ void bind_float_arithmetic(Binder& b) {
         b.handler(pick<Nearest, 4>((ftz ? kFtz : 0) | (saturate ? kSaturate : 0)));
         return;
     }
-    b.out.mode = uint8_t(int(rounding) | (ftz ? 4 : 0) | (saturate ? 8 : 0));
+    b.out.mode = static_cast<uint8_t>(static_cast<int>(rounding) | (ftz ? 4 : 0) | (saturate ? 8 : 0));
     b.handler(&FloatDirected<Kind>::run);
 }
 
 // --- comparison
 
-/// The set of outcomes that satisfy the comparison (see Isetp).
+// The set of outcomes that satisfy the comparison (see Isetp).
 SM70EMU_INLINE uint32_t take_float_comparison(Binder& b) {
-    return 1 + uint32_t(b.require(
+    return 1 + static_cast<uint32_t>(b.require(
                    {"LT", "EQ", "LE", "GT", "NE", "GE", "NUM", "NAN", "LTU", "EQU", "LEU", "GTU", "NEU", "GEU"}));
 }
 
@@ -105,7 +105,7 @@ SM70EMU_INLINE bool compare(uint32_t accepted, Value x, Value y) {
     return (accepted & (x < y ? 1u : x == y ? 2u : x > y ? 4u : 8u)) != 0;
 }
 
-/// Combines a comparison with the third predicate: 0 AND, 1 OR, 2 XOR.
+// Combines a comparison with the third predicate: 0 AND, 1 OR, 2 XOR.
 SM70EMU_INLINE uint32_t combine(uint32_t result, uint32_t with, int operation) {
     return operation == 0 ? result & with : operation == 1 ? result | with : result ^ with;
 }
@@ -137,9 +137,9 @@ struct Fset {
 };
 
 void bind_fsetp(Binder& b) {
-    b.out.width = uint8_t(take_float_comparison(b));
+    b.out.width = static_cast<uint8_t>(take_float_comparison(b));
     const bool ftz = b.take("FTZ");
-    b.out.mode = uint8_t(b.require({"AND", "OR", "XOR"}));
+    b.out.mode = static_cast<uint8_t>(b.require({"AND", "OR", "XOR"}));
     b.out.predicate0 = b.predicate_destination();
     b.out.predicate1 = b.predicate_destination();
     b.out.a = b.floating();
@@ -150,9 +150,9 @@ void bind_fsetp(Binder& b) {
 
 void bind_fset(Binder& b) {
     b.out.immediate = b.take("BF") ? as_bits(1.0f) : ~0u;
-    b.out.width = uint8_t(take_float_comparison(b));
+    b.out.width = static_cast<uint8_t>(take_float_comparison(b));
     const bool ftz = b.take("FTZ");
-    b.out.mode = uint8_t(b.require({"AND", "OR", "XOR"}));
+    b.out.mode = static_cast<uint8_t>(b.require({"AND", "OR", "XOR"}));
     b.out.destination = b.destination();
     b.out.a = b.floating();
     b.out.b = b.floating();
@@ -191,8 +191,8 @@ struct Fmnmx {
         write_lanes(core.destination(in.destination), exec, [&](int l) {
             const uint32_t x = as_bits(float_arg<Mode>(a, in.a, l)), y = as_bits(float_arg<Mode>(b, in.b, l));
             // Ordered as integers, -0 is below +0.
-            const auto kx = int32_t(x ^ (uint32_t(int32_t(x) >> 31) >> 1)),
-                       ky = int32_t(y ^ (uint32_t(int32_t(y) >> 31) >> 1));
+            const auto kx = static_cast<int32_t>(x ^ (static_cast<uint32_t>(static_cast<int32_t>(x) >> 31) >> 1)),
+                       ky = static_cast<int32_t>(y ^ (static_cast<uint32_t>(static_cast<int32_t>(y) >> 31) >> 1));
             const uint32_t ordered = (kx < ky) == bool(bit_of(want_min, l)) ? x : y;
             const bool x_nan = (x & 0x7fffffffu) > 0x7f800000u, y_nan = (y & 0x7fffffffu) > 0x7f800000u;
             const uint32_t number = x_nan ? y : ordered;
@@ -210,12 +210,13 @@ void bind_fmnmx(Binder& b) {
     b.handler(pick<Fmnmx, 2>(ftz ? kFtz : 0));
 }
 
-/// True where the short division sequence would leave the normal range, so that the slow path must be taken. The bounds
-/// are conservative: the slow path is right everywhere.
+// True where the short division sequence would leave the normal range, so that the slow path must be taken. The bounds
+// are conservative: the slow path is right everywhere.
 void run_fchk(Core& core, const Instruction& in, uint32_t exec) {
     const uint32_t *a = core.row(in.a), *b = core.row(in.b);
     const uint32_t slow = lanes_where([&](int l) {
-        const int ea = int((a[l] & in.a.keep) >> 23 & 0xff), eb = int((b[l] & in.b.keep) >> 23 & 0xff);
+        const int ea = static_cast<int>((a[l] & in.a.keep) >> 23 & 0xff),
+                  eb = static_cast<int>((b[l] & in.b.keep) >> 23 & 0xff);
         const int quotient = ea - eb;
         return ea == 255 || eb == 255 || eb == 0 || eb >= 252 || ea <= 25 || quotient >= 126 || quotient <= -125;
     });

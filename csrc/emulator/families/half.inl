@@ -9,7 +9,7 @@ SM70EMU_INLINE float widen(uint32_t bits) {
     return as_float(as_bits(magnitude) | special | (bits & 0x8000u) << 16);
 }
 
-/// Round to nearest even, NaN to 0x7fff.
+// Round to nearest even, NaN to 0x7fff.
 SM70EMU_INLINE uint32_t narrow(float x) {
     const uint32_t bits = as_bits(x), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
     const uint32_t normal = (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1)) >> 13;
@@ -17,10 +17,10 @@ SM70EMU_INLINE uint32_t narrow(float x) {
     const uint32_t subnormal = as_bits(as_float(magnitude) + 0.5f) - as_bits(0.5f);
     uint32_t r = select(magnitude < 0x38800000u, subnormal, normal);
     r = select(magnitude >= 0x477ff000u, 0x7c00u, r) | sign;
-    return select(magnitude > 0x7f800000u, uint32_t(kCanonicalNaN16), r);
+    return select(magnitude > 0x7f800000u, static_cast<uint32_t>(kCanonicalNaN16), r);
 }
 
-/// Where a packed source's value for the lower (0) or upper (1) half of the result lies, by its .H0_H0/.H1_H1 suffix.
+// Where a packed source's value for the lower (0) or upper (1) half of the result lies, by its .H0_H0/.H1_H1 suffix.
 SM70EMU_INLINE int half_shift(const Source& s, int which) {
     return s.half == 2 || (s.half == 0 && which == 1) ? 16 : 0;
 }
@@ -29,13 +29,14 @@ SM70EMU_INLINE float half_at(const uint32_t* row, const Source& s, int lane, int
     return widen(((row[lane] & s.keep) ^ s.flip) >> shift & 0xffffu);
 }
 
-/// A whole row of halves as floats, and back. The machine's own conversions are used where there are any: they do not
-/// slow down on subnormals.
+// A whole row of halves as floats, and back. The machine's own conversions are used where there are any: they do not
+// slow down on subnormals.
 SM70EMU_INLINE void widen_row(const uint32_t* row, const Source& s, int shift, float* out) {
 #ifdef __AVX2__
     for (int lane = 0; lane < kLanes; lane += 8) {
         __m256i word = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row + lane));
-        word = _mm256_xor_si256(_mm256_and_si256(word, _mm256_set1_epi32(int(s.keep))), _mm256_set1_epi32(int(s.flip)));
+        word = _mm256_xor_si256(_mm256_and_si256(word, _mm256_set1_epi32(static_cast<int>(s.keep))),
+                                _mm256_set1_epi32(static_cast<int>(s.flip)));
         word = _mm256_and_si256(_mm256_srl_epi32(word, _mm_cvtsi32_si128(shift)), _mm256_set1_epi32(0xffff));
         const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(word, word), 0xd8);
         _mm256_storeu_ps(out + lane, _mm256_cvtph_ps(_mm256_castsi256_si128(packed)));
@@ -63,14 +64,15 @@ SM70EMU_INLINE float flush_half(float x) {
     return __builtin_fabsf(x) < 0x1p-14f ? as_float(as_bits(x) & 0x80000000u) : x;
 }
 
-/// a*b + c of halves, so that narrowing it to half rounds the exact value once: the product is exact in single
-/// precision, and the sum is rounded to odd with the help of its exact error.
+// a*b + c of halves, so that narrowing it to half rounds the exact value once: the product is exact in single
+// precision, and the sum is rounded to odd with the help of its exact error.
 SM70EMU_INLINE float half_fma(float a, float b, float c) {
     const float product = a * b, sum = product + c;
     const float part = sum - product;
     const float error = (product - (sum - part)) + (c - part);
     const uint32_t bits = as_bits(sum);
-    const uint32_t larger = uint32_t((error > 0.0f) == (sum > 0.0f));  // the exact value is larger in magnitude
+    const uint32_t larger =
+        static_cast<uint32_t>((error > 0.0f) == (sum > 0.0f));  // the exact value is larger in magnitude
     // The error of a sum that is not finite is NaN, and then neither comparison holds.
     const bool inexact = bool((error > 0.0f) | (error < 0.0f)) & !(bits & 1);
     return as_float(select(inexact, bits + 2 * larger - 1, bits));
@@ -106,8 +108,8 @@ struct HalfArithmetic {
     }
 };
 
-/// HADD2.F32 and HMUL2.F32: the sum or the product of the lower halves as a float, both exact but for a sum that is
-/// rounded once; the sum with -0 is the conversion of a half.
+// HADD2.F32 and HMUL2.F32: the sum or the product of the lower halves as a float, both exact but for a sum that is
+// rounded once; the sum with -0 is the conversion of a half.
 template <int Product>
 void run_half_to_single(Core& core, const Instruction& in, uint32_t exec) {
     const uint32_t *a = core.row(in.a), *b = core.row(in.b);
@@ -119,13 +121,13 @@ void run_half_to_single(Core& core, const Instruction& in, uint32_t exec) {
     });
 }
 
-/// A half, or a single-precision operand, which is cut to half toward zero: how cvt.rz.f16.f32 is compiled.
+// A half, or a single-precision operand, which is cut to half toward zero: how cvt.rz.f16.f32 is compiled.
 SM70EMU_INLINE float half_or_single(const uint32_t* row, const Source& s, int lane, int which) {
     if (s.half != 3) return half_at(row, s, lane, half_shift(s, which));
     return widen(double_to_half(float_in(row, s, lane), Rounding::Zero));
 }
 
-/// HADD2 with such an operand.
+// HADD2 with such an operand.
 void run_hadd2_from_single(Core& core, const Instruction& in, uint32_t exec) {
     const uint32_t *a = core.row(in.a), *b = core.row(in.b);
     uint32_t* d = core.destination(in.destination);
@@ -168,15 +170,16 @@ void bind_half_arithmetic(Binder& b) {
 SM70EMU_INLINE uint32_t compare_halves(Core& core, const Instruction& in, int which) {
     const uint32_t *a = core.row(in.a), *b = core.row(in.b);
     const uint32_t accepted = in.width;
-    if (in.a.half == 3 || in.b.half == 3)
+    if (in.a.half == 3 || in.b.half == 3) {
         return lanes_where([&](int l) {
             return compare(accepted, half_or_single(a, in.a, l, which), half_or_single(b, in.b, l, which));
         });
+    }
     const int sa = half_shift(in.a, which), sb = half_shift(in.b, which);
     return lanes_where([&](int l) { return compare(accepted, half_at(a, in.a, l, sa), half_at(b, in.b, l, sb)); });
 }
 
-/// Bit 2 of mode: both halves must satisfy the comparison (.H_AND); otherwise each has its own predicate.
+// Bit 2 of mode: both halves must satisfy the comparison (.H_AND); otherwise each has its own predicate.
 void run_hsetp2(Core& core, const Instruction& in, uint32_t exec) {
     const uint32_t lower = compare_halves(core, in, 0), upper = compare_halves(core, in, 1),
                    with = core.predicate(in.p0);
@@ -185,7 +188,7 @@ void run_hsetp2(Core& core, const Instruction& in, uint32_t exec) {
     core.write_predicate(in.predicate1, combine(joint ? ~(lower & upper) : upper, with, in.mode & 3), exec);
 }
 
-/// A packed source that may not be a single-precision value.
+// A packed source that may not be a single-precision value.
 Source packed_halves(Binder& b) {
     const Source s = b.half_pair();
     if (s.half == 3) b.refuse("single-precision operand");
@@ -193,9 +196,9 @@ Source packed_halves(Binder& b) {
 }
 
 void bind_hsetp2(Binder& b) {
-    b.out.width = uint8_t(take_float_comparison(b));
+    b.out.width = static_cast<uint8_t>(take_float_comparison(b));
     const bool joint = b.take("H_AND");
-    b.out.mode = uint8_t(b.require({"AND", "OR", "XOR"}) | (joint ? 4 : 0));
+    b.out.mode = static_cast<uint8_t>(b.require({"AND", "OR", "XOR"}) | (joint ? 4 : 0));
     b.out.predicate0 = b.predicate_destination();
     b.out.predicate1 = b.predicate_destination();
     b.out.a = b.half_pair();
@@ -214,8 +217,8 @@ void run_hset2(Core& core, const Instruction& in, uint32_t exec) {
 
 void bind_hset2(Binder& b) {
     b.out.immediate = b.take("BF") ? 0x3c00u : 0xffffu;
-    b.out.width = uint8_t(take_float_comparison(b));
-    b.out.mode = uint8_t(b.require({"AND", "OR", "XOR"}));
+    b.out.width = static_cast<uint8_t>(take_float_comparison(b));
+    b.out.mode = static_cast<uint8_t>(b.require({"AND", "OR", "XOR"}));
     b.out.destination = b.destination();
     b.out.a = b.half_pair();
     b.out.b = b.half_pair();

@@ -8,7 +8,7 @@ struct Iadd3 {
         const uint32_t *a = core.row(in.a), *b = core.row(in.b), *c = core.row(in.c);
         const uint32_t fa = in.a.flip, fb = in.b.flip, fc = in.c.flip;
         if (!Extended && in.predicate0 == kPredicateSink && in.predicate1 == kPredicateSink) {
-            const uint32_t plus = uint32_t(in.immediate);
+            const uint32_t plus = static_cast<uint32_t>(in.immediate);
             write_lanes(core.destination(in.destination), exec,
                         [&](int l) { return (a[l] ^ fa) + (b[l] ^ fb) + (c[l] ^ fc) + plus; });
             return;
@@ -16,10 +16,10 @@ struct Iadd3 {
         const uint32_t carry0 = Extended ? core.predicate(in.p0) : 0, carry1 = Extended ? core.predicate(in.p1) : 0;
         alignas(64) uint32_t carries[kLanes], sums[kLanes];
         each_lane([&](int l) {
-            const uint64_t sum =
-                uint64_t(a[l] ^ fa) + (b[l] ^ fb) + (c[l] ^ fc) + in.immediate + bit_of(carry0, l) + bit_of(carry1, l);
-            sums[l] = uint32_t(sum);
-            carries[l] = uint32_t(sum >> 32);
+            const uint64_t sum = static_cast<uint64_t>(a[l] ^ fa) + (b[l] ^ fb) + (c[l] ^ fc) + in.immediate +
+                                 bit_of(carry0, l) + bit_of(carry1, l);
+            sums[l] = static_cast<uint32_t>(sum);
+            carries[l] = static_cast<uint32_t>(sum >> 32);
         });
         write_lanes(core.destination(in.destination), exec, [&](int l) { return sums[l]; });
         core.write_predicate(in.predicate0, pack_lanes(carries), exec);
@@ -60,24 +60,28 @@ struct Imad {
             write_lanes(d, exec, [&](int l) { return a[l] * b[l] + (c[l] ^ fc) + bit_of(carry, l); });
         } else if constexpr (Kind == 2 || Kind == 3) {  // .HI, .HI.U32
             write_lanes(d, exec, [&](int l) {
-                const uint64_t product =
-                    Kind == 2 ? uint64_t(int64_t(int32_t(a[l])) * int32_t(b[l])) : uint64_t(a[l]) * b[l];
-                return uint32_t(product >> 32) + ((c[l] ^ fc) - fc);
+                const uint64_t product = Kind == 2
+                                             ? static_cast<uint64_t>(static_cast<int64_t>(static_cast<int32_t>(a[l])) *
+                                                                     static_cast<int32_t>(b[l]))
+                                             : static_cast<uint64_t>(a[l]) * b[l];
+                return static_cast<uint32_t>(product >> 32) + ((c[l] ^ fc) - fc);
             });
         } else if constexpr (Kind == 6) {  // a plain move
             write_lanes(d, exec, [&](int l) { return (c[l] ^ fc) - fc; });
         } else {  // .WIDE, .WIDE.U32
-            const uint64_t flip = fc ? ~uint64_t(0) : 0;
+            const uint64_t flip = fc ? ~uint64_t{0} : 0;
             write_lanes64(d, exec, [&](int l) {
-                const uint64_t product =
-                    Kind == 4 ? uint64_t(int64_t(int32_t(a[l])) * int32_t(b[l])) : uint64_t(a[l]) * b[l];
+                const uint64_t product = Kind == 4
+                                             ? static_cast<uint64_t>(static_cast<int64_t>(static_cast<int32_t>(a[l])) *
+                                                                     static_cast<int32_t>(b[l]))
+                                             : static_cast<uint64_t>(a[l]) * b[l];
                 return product + ((join(c, l) ^ flip) - flip);
             });
         }
     }
 };
 
-/// .WIDE with a carry out, in, or both. The carry is that of the unsigned sum, of a signed product too.
+// .WIDE with a carry out, in, or both. The carry is that of the unsigned sum, of a signed product too.
 template <int Signed>
 struct ImadWideCarry {
     static void run(Core& core, const Instruction& in, uint32_t exec) {
@@ -86,10 +90,12 @@ struct ImadWideCarry {
         uint32_t carry_out = 0;
         uint64_t results[kLanes];
         for (int l = 0; l < kLanes; ++l) {
-            const uint64_t product = Signed ? uint64_t(int64_t(int32_t(a[l])) * int32_t(b[l])) : uint64_t(a[l]) * b[l];
+            const uint64_t product = Signed ? static_cast<uint64_t>(static_cast<int64_t>(static_cast<int32_t>(a[l])) *
+                                                                    static_cast<int32_t>(b[l]))
+                                            : static_cast<uint64_t>(a[l]) * b[l];
             const unsigned __int128 sum = static_cast<unsigned __int128>(product) + join(c, l) + bit_of(carry_in, l);
-            results[l] = uint64_t(sum);
-            carry_out |= uint32_t(sum >> 64) << l;
+            results[l] = static_cast<uint64_t>(sum);
+            carry_out |= static_cast<uint32_t>(sum >> 64) << l;
         }
         write_lanes64(core.destination(in.destination), exec, [&](int l) { return results[l]; });
         core.write_predicate(in.predicate0, carry_out, exec);
@@ -108,10 +114,11 @@ void bind_imad(Binder& b) {
     b.out.a = plain_low ? b.integer() : b.bits();
     b.out.b = plain_low ? b.integer() : b.bits();
     b.out.c = b.source(extended && !wide ? SourceKind::Inverted : SourceKind::Integer, wide ? 2 : 1);
-    if (extended)
+    if (extended) {
         b.out.p0 = b.predicate_source();
-    else
+    } else {
         b.out.p0 = {kPredicateTrue, true};
+    }
     if (wide && (carry_out || extended)) {
         if (b.out.c.flip) b.refuse("negated addend with carry");
         b.handler(is_unsigned ? &ImadWideCarry<0>::run : &ImadWideCarry<1>::run);
@@ -120,15 +127,17 @@ void bind_imad(Binder& b) {
     if (high && extended) b.refuse("IMAD.HI.X");
     int kind = wide ? (is_unsigned ? 5 : 4) : high ? (is_unsigned ? 3 : 2) : extended ? 1 : 0;
     // IMAD.MOV R, RZ, RZ, x is what the compiler uses as a move.
-    if (kind == 0 && disguise == 0 && b.out.a.space == 1 && b.out.a.row == 0 && b.out.b.space == 1 && b.out.b.row == 0)
+    if (kind == 0 && disguise == 0 && b.out.a.space == 1 && b.out.a.row == 0 && b.out.b.space == 1 &&
+        b.out.b.row == 0) {
         kind = 6;
+    }
     b.handler(pick<Imad, 7>(kind));
 }
 
 // --- comparisons, selection
 
-/// A comparison is the set of outcomes that satisfy it: 1 less, 2 equal, 4 greater, 8 unordered. In this order the
-/// names LT EQ LE GT NE GE NUM NAN LTU EQU LEU GTU NEU GEU are the sets 1, 2, 3, ...
+// A comparison is the set of outcomes that satisfy it: 1 less, 2 equal, 4 greater, 8 unordered. In this order the
+// names LT EQ LE GT NE GE NUM NAN LTU EQU LEU GTU NEU GEU are the sets 1, 2, 3, ...
 template <int Mode>  // 1 signed, 2 extended
 struct Isetp {
     static void run(Core& core, const Instruction& in, uint32_t exec) {
@@ -160,9 +169,9 @@ struct Isetp {
 
 void bind_isetp(Binder& b) {
     const bool extended = b.take("EX");
-    b.out.immediate = 1 + uint32_t(b.require({"LT", "EQ", "LE", "GT", "NE", "GE"}));
+    b.out.immediate = 1 + static_cast<uint32_t>(b.require({"LT", "EQ", "LE", "GT", "NE", "GE"}));
     const bool is_unsigned = b.take("U32");
-    b.out.mode = uint8_t(b.require({"AND", "OR", "XOR"}));
+    b.out.mode = static_cast<uint8_t>(b.require({"AND", "OR", "XOR"}));
     b.out.predicate0 = b.predicate_destination();
     b.out.predicate1 = b.predicate_destination();
     b.out.a = b.bits();
@@ -215,18 +224,18 @@ template <int Mode>  // 1 high word, 2 extended, 4 sign-extended a
 struct Lea {
     static void run(Core& core, const Instruction& in, uint32_t exec) {
         const uint32_t *a = core.row(in.a), *b = core.row(in.b), *c = core.row(in.c);
-        const int shift = int(in.width);
+        const int shift = static_cast<int>(in.width);
         const uint32_t fa = in.a.flip, fb = in.b.flip;
         const uint32_t carry_in = (Mode & 2) ? core.predicate(in.p0) : 0;
         alignas(64) uint32_t sums[kLanes], carries[kLanes];
         each_lane([&](int l) {
-            const uint64_t wide = Mode & 4   ? uint64_t(int64_t(int32_t(a[l])))
-                                  : Mode & 1 ? uint64_t(c[l]) << 32 | a[l]
+            const uint64_t wide = Mode & 4   ? static_cast<uint64_t>(static_cast<int64_t>(static_cast<int32_t>(a[l])))
+                                  : Mode & 1 ? static_cast<uint64_t>(c[l]) << 32 | a[l]
                                              : a[l];
-            const uint32_t part = uint32_t((wide << shift) >> (Mode & 1 ? 32 : 0)) ^ fa;
-            const uint64_t sum = uint64_t(part) + (b[l] ^ fb) + in.immediate + bit_of(carry_in, l);
-            sums[l] = uint32_t(sum);
-            carries[l] = uint32_t(sum >> 32);
+            const uint32_t part = static_cast<uint32_t>((wide << shift) >> (Mode & 1 ? 32 : 0)) ^ fa;
+            const uint64_t sum = static_cast<uint64_t>(part) + (b[l] ^ fb) + in.immediate + bit_of(carry_in, l);
+            sums[l] = static_cast<uint32_t>(sum);
+            carries[l] = static_cast<uint32_t>(sum >> 32);
         });
         write_lanes(core.destination(in.destination), exec, [&](int l) { return sums[l]; });
         core.write_predicate(in.predicate0, pack_lanes(carries), exec);
@@ -243,7 +252,7 @@ void bind_lea(Binder& b) {
     b.out.b = extended ? b.inverted() : b.integer();
     if (!extended) b.out.immediate = (b.out.a.flip ? 1 : 0) + (b.out.b.flip ? 1 : 0);
     b.out.c = high && !sign_extended ? b.bits() : b.zero();
-    b.out.width = uint8_t(b.small_immediate(31));
+    b.out.width = static_cast<uint8_t>(b.small_immediate(31));
     if (extended) b.out.p0 = b.predicate_source();
     b.handler(pick<Lea, 8>((high ? 1 : 0) | (extended ? 2 : 0) | (sign_extended ? 4 : 0)));
 }
@@ -257,8 +266,9 @@ void run_idp4(Core& core, const Instruction& in, uint32_t exec) {
         uint32_t sum = c[l];
         for (int i = 0; i < 4; ++i) {
             const uint32_t x = a[l] >> (8 * i) & 0xff, y = b[l] >> (8 * i) & 0xff;
-            const int32_t sx = Signs & 1 ? int8_t(x) : int32_t(x), sy = Signs & 2 ? int8_t(y) : int32_t(y);
-            sum += uint32_t(sx * sy);
+            const int32_t sx = Signs & 1 ? static_cast<int8_t>(x) : static_cast<int32_t>(x),
+                          sy = Signs & 2 ? static_cast<int8_t>(y) : static_cast<int32_t>(y);
+            sum += static_cast<uint32_t>(sx * sy);
         }
         return sum;
     });
@@ -281,7 +291,7 @@ struct Vabsdiff {
     static void run(Core& core, const Instruction& in, uint32_t exec) {
         const uint32_t *a = core.row(in.a), *b = core.row(in.b), *c = core.row(in.c);
         write_lanes(core.destination(in.destination), exec, [&](int l) {
-            const bool less = Signed ? int32_t(a[l]) < int32_t(b[l]) : a[l] < b[l];
+            const bool less = Signed ? static_cast<int32_t>(a[l]) < static_cast<int32_t>(b[l]) : a[l] < b[l];
             return (less ? b[l] - a[l] : a[l] - b[l]) + c[l];
         });
     }

@@ -66,7 +66,7 @@ class Check : public Instrument {
         findings_.begin_launch();
         races_.begin_launch();
         context_.flows = &flows(*kernel.decoded);
-        context_.several_blocks = uint64_t(state.grid[0]) * state.grid[1] * state.grid[2] > 1;
+        context_.several_blocks = static_cast<uint64_t>(state.grid[0]) * state.grid[1] * state.grid[2] > 1;
         ++launches_;
     }
 
@@ -92,7 +92,7 @@ class Check : public Instrument {
     }
 
  private:
-    /// Kernels of one name may differ (tests compile variants), so the texts say which is which.
+    // Kernels of one name may differ (tests compile variants), so the texts say which is which.
     const std::vector<Flow>& flows(const DecodedKernel& kernel) {
         size_t hash = kernel.texts.size();
         for (const auto& text : kernel.texts) hash = hash * 0x100000001b3ull ^ std::hash<std::string>()(text);

@@ -7,34 +7,35 @@
 namespace sm70emu::check {
 namespace {
 
-/// Of the shadow byte of a word, what an access of `width` < 4 bytes at `address` sees, as the low bytes of a register.
+// Of the shadow byte of a word, what an access of `width` < 4 bytes at `address` sees, as the low bytes of a register.
 Shadow narrow(Shadow word, uint64_t address, uint32_t width) {
-    const auto at = uint32_t(address & 3);
+    const auto at = static_cast<uint32_t>(address & 3);
     const uint32_t mask = (1u << width) - 1;
-    return Shadow((of_kind(word, kUndefinedKind) >> at & mask) | (of_kind(word, kTaintedKind) >> at & mask) << 4);
+    return static_cast<Shadow>((of_kind(word, kUndefinedKind) >> at & mask) | (of_kind(word, kTaintedKind) >> at & mask)
+                                                                                  << 4);
 }
-/// The shadow bits of a word that such an access covers.
+// The shadow bits of a word that such an access covers.
 Shadow covered(uint64_t address, uint32_t width) {
-    return Shadow(((1u << width) - 1) * 0x11u << (address & 3));
+    return static_cast<Shadow>(((1u << width) - 1) * 0x11u << (address & 3));
 }
-/// Shadow of the low bytes of a register, as stored there.
+// Shadow of the low bytes of a register, as stored there.
 Shadow widened(Shadow value, uint64_t address, uint32_t width) {
-    return Shadow((value & ((1u << width) - 1) * 0x11u) << (address & 3));
+    return static_cast<Shadow>((value & ((1u << width) - 1) * 0x11u) << (address & 3));
 }
 
-/// A narrow value in its register: the sign's copies are as bad as what they are copies of.
+// A narrow value in its register: the sign's copies are as bad as what they are copies of.
 Shadow extended(Shadow value, const Flow& flow) {
     if (!flow.sign_extends) return value;
-    return Shadow(whole(of_kind(value, kUndefinedKind)) | whole(of_kind(value, kTaintedKind)) << 4);
+    return static_cast<Shadow>(whole(of_kind(value, kUndefinedKind)) | whole(of_kind(value, kTaintedKind)) << 4);
 }
 
-/// The lanes of a row that are not clean.
+// The lanes of a row that are not clean.
 uint32_t bad_lanes(const Row& row, uint32_t exec) {
     if (row.clean()) return 0;
     uint32_t lanes = 0;
     for (uint32_t rest = exec; rest; rest &= rest - 1) {
         const int lane = __builtin_ctz(rest);
-        lanes |= uint32_t(row[lane] != 0) << lane;
+        lanes |= static_cast<uint32_t>(row[lane] != 0) << lane;
     }
     return lanes;
 }
@@ -55,7 +56,7 @@ void CheckObserver::check_address(Core& core, const Instruction& in, const Flow&
     if (flow.a == 2) bad |= bad_lanes(rows[1], exec);
     for (; bad; bad &= bad - 1) {
         const int lane = __builtin_ctz(bad);
-        report(core, lane, rows[0][lane] | (flow.a == 2 ? rows[1][lane] : Shadow(0)), "are used as an address");
+        report(core, lane, rows[0][lane] | (flow.a == 2 ? rows[1][lane] : Shadow{0}), "are used as an address");
     }
 }
 
@@ -84,7 +85,7 @@ void CheckObserver::check_races(Core& core, const Instruction& in, const Flow& f
     if (access.local) check_stack(core, in, access);
 }
 
-/// Below the stack pointer there is no frame, or one that was left.
+// Below the stack pointer there is no frame, or one that was left.
 void CheckObserver::check_stack(Core& core, const Instruction& in, const LaneAccess& access) {
     if (!enabled_[Checker::Stack]) return;
     for (uint32_t rest = access.local; rest; rest &= rest - 1) {
@@ -126,30 +127,33 @@ void CheckObserver::load(Core& core, const Instruction& in, const Flow& flow, ui
         const uint64_t address = access.addresses.at[lane];
         if (!inside_shared(core, address, width)) continue;  // refused when it executes
         const Shadow* source = shared_.data() + address / 4;
-        if (width < 4)
+        if (width < 4) {
             put(lane, 0, extended(narrow(*source, address, width), flow));
-        else
+        } else {
             for (uint32_t word = 0; word < words; ++word) put(lane, word, source[word]);
+        }
     }
     for (uint32_t rest = access.local; rest; rest &= rest - 1) {
         const int lane = __builtin_ctz(rest);
         const uint64_t address = access.addresses.at[lane];
         if (!inside_local(core, address, width)) continue;
         const Row* source = warp_->local.data() + address / 4;
-        if (width < 4)
+        if (width < 4) {
             put(lane, 0, extended(narrow((*source)[lane], address, width), flow));
-        else
+        } else {
             for (uint32_t word = 0; word < words; ++word) put(lane, word, source[word][lane]);
+        }
     }
     for (uint32_t rest = context_.shadow.empty() ? 0 : access.global; rest; rest &= rest - 1) {
         const int lane = __builtin_ctz(rest);
         const uint64_t address = access.addresses.at[lane];
         const ShadowPage* page = pages_.find(address);
         if (!page) continue;
-        if (width < 4)
+        if (width < 4) {
             put(lane, 0, extended(narrow(page->at(address), address, width), flow));
-        else
+        } else {
             for (uint32_t word = 0; word < words; ++word) put(lane, word, page->at(address + 4 * word));
+        }
     }
     warp_->clean_results(in, flow, exec);
     if (!any) return;
@@ -159,7 +163,7 @@ void CheckObserver::load(Core& core, const Instruction& in, const Flow& flow, ui
 void CheckObserver::store_global(Core& core, const Instruction& in, const Row* data, const LaneAccess& access,
                                  uint32_t words) {
     const uint32_t width = in.width;
-    const Shadow counted = width < 4 ? Shadow(((1u << width) - 1) * 0x11u) : Shadow(0xff);
+    const Shadow counted = width < 4 ? static_cast<Shadow>(((1u << width) - 1) * 0x11u) : Shadow{0xff};
     bool clean = true;
     for (uint32_t word = 0; word < words; ++word) clean &= data[word].clean();
     if (clean && context_.shadow.empty()) return;
@@ -172,12 +176,14 @@ void CheckObserver::store_global(Core& core, const Instruction& in, const Row* d
         const bool copies = bad && context_.shadow.is_scratch(address, width);
         if (bad && !copies) report(core, lane, bad, "are stored", {"global", address, width});
         if (!page) continue;
-        if (width < 4)
-            page->update(address, Shadow(~covered(address, width)),
-                         copies ? widened(data[0][lane], address, width) : Shadow(0));
-        else
-            for (uint32_t word = 0; word < words; ++word)
-                page->update(address + 4 * word, 0, copies ? data[word][lane] : Shadow(0));
+        if (width < 4) {
+            page->update(address, static_cast<Shadow>(~covered(address, width)),
+                         copies ? widened(data[0][lane], address, width) : Shadow{0});
+        } else {
+            for (uint32_t word = 0; word < words; ++word) {
+                page->update(address + 4 * word, 0, copies ? data[word][lane] : Shadow{0});
+            }
+        }
     }
 }
 
@@ -194,21 +200,24 @@ void CheckObserver::store(Core& core, const Instruction& in, const Flow& flow, u
         const uint64_t address = access.addresses.at[lane];
         if (!inside_shared(core, address, width)) continue;
         Shadow* target = shared_.data() + address / 4;
-        if (width < 4)
-            *target = Shadow((*target & ~covered(address, width)) | widened(data[0][lane], address, width));
-        else
+        if (width < 4) {
+            *target =
+                static_cast<Shadow>((*target & ~covered(address, width)) | widened(data[0][lane], address, width));
+        } else {
             for (uint32_t word = 0; word < words; ++word) target[word] = data[word][lane];
+        }
     }
     for (uint32_t rest = access.local; rest; rest &= rest - 1) {
         const int lane = __builtin_ctz(rest);
         const uint64_t address = access.addresses.at[lane];
         if (!inside_local(core, address, width)) continue;
         Row* target = warp_->local.data() + address / 4;
-        if (width < 4)
-            (*target)[lane] =
-                Shadow(((*target)[lane] & ~covered(address, width)) | widened(data[0][lane], address, width));
-        else
+        if (width < 4) {
+            (*target)[lane] = static_cast<Shadow>(((*target)[lane] & ~covered(address, width)) |
+                                                  widened(data[0][lane], address, width));
+        } else {
             for (uint32_t word = 0; word < words; ++word) target[word][lane] = data[word][lane];
+        }
     }
 }
 
@@ -230,26 +239,28 @@ void CheckObserver::atomic(Core& core, const Instruction& in, const Flow& flow, 
         for (uint32_t word = 0; word < words; ++word) {
             const Shadow old = in_shared ? shared_[address / 4 + word]
                                : page    ? page->at(address + 4 * word)
-                                         : Shadow(0);
+                                         : Shadow{0};
             result[word][lane] = old;
             mixed |=
-                data[word][lane] | (flow.c ? compared[word][lane] : Shadow(0)) | (flow.exchanges ? Shadow(0) : old);
+                data[word][lane] | (flow.c ? compared[word][lane] : Shadow{0}) | (flow.exchanges ? Shadow{0} : old);
         }
         // Where the new value is computed from several, all of its bytes are as bad as any.
-        mixed = Shadow((mixed & kUndefined ? kUndefined : 0) | (mixed & kTainted ? kTainted : 0));
+        mixed = static_cast<Shadow>((mixed & kUndefined ? kUndefined : 0) | (mixed & kTainted ? kTainted : 0));
         const bool copies = in_shared || (mixed && context_.shadow.is_scratch(address, in.width));
         if (mixed && !copies) report(core, lane, mixed, "enter an atomic", {"global", address, in.width});
         for (uint32_t word = 0; word < words; ++word) {
-            const Shadow value = !copies ? Shadow(0) : flow.exchanges ? data[word][lane] : mixed;
-            if (in_shared)
+            const Shadow value = !copies ? Shadow{0} : flow.exchanges ? data[word][lane] : mixed;
+            if (in_shared) {
                 shared_[address / 4 + word] = value;
-            else if (page)
+            } else if (page) {
                 page->update(address + 4 * word, 0, value);
+            }
         }
     }
     warp_->clean_results(in, flow, exec);
-    for (uint32_t word = 0; word < std::min<uint32_t>(flow.written, 2); ++word)
+    for (uint32_t word = 0; word < std::min<uint32_t>(flow.written, 2); ++word) {
         warp_->write(in.destination + word, exec, result[word]);
+    }
 }
 
 }  // namespace sm70emu::check

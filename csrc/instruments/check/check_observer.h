@@ -17,14 +17,14 @@
 
 namespace sm70emu::check {
 
-/// Which checkers are on. Uninitialised and taint share the shadow: it is kept if one of them is on.
+// Which checkers are on. Uninitialised and taint share the shadow: it is kept if one of them is on.
 struct Enabled {
     bool on[kCheckers] = {true, true, true, true, true, true};
-    bool operator[](Checker checker) const { return on[int(checker)]; }
+    bool operator[](Checker checker) const { return on[static_cast<int>(checker)]; }
     bool shadow() const { return (*this)[Checker::Uninitialised] || (*this)[Checker::Taint]; }
 };
 
-/// What all worker threads of a launch share.
+// What all worker threads of a launch share.
 struct LaunchContext {
     Enabled enabled;
     Findings& findings;
@@ -49,7 +49,7 @@ class CheckObserver : public ThreadObserver {
     void check_barrier(Core& core, uint32_t exec);
     void tensor_core(Core& core, const Instruction& in, const Flow& flow, uint32_t exec);
     void stack_pointer_moved(Core& core, uint32_t exec);
-    /// Reports bytes of a shadow that lead to something seen, in the words of `what`.
+    // Reports bytes of a shadow that lead to something seen, in the words of `what`.
     void report(Core& core, int lane, Shadow shadow, const std::string& what, const MemoryRange& place = {});
 
     // --- check_memory.cpp

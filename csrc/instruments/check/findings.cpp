@@ -10,14 +10,15 @@
 namespace sm70emu::check {
 namespace {
 
-/// Which of the checks that are always on an error comes from.
+// Which of the checks that are always on an error comes from.
 const char* checker_of(const std::string& error) {
     const std::pair<const char*, const char*> known[] = {{"out of bounds", "bounds"},
                                                          {"is read-only", "permission"},
                                                          {"misaligned", "alignment"},
                                                          {"deadlock", "deadlock"}};
-    for (const auto& [words, checker] : known)
+    for (const auto& [words, checker] : known) {
         if (error.find(words) != std::string::npos) return checker;
+    }
     return "error";
 }
 
@@ -32,7 +33,7 @@ void Findings::add(Core& core, Checker checker, int lane, const std::string& sen
     const DecodedKernel& kernel = *core.launch->kernel;
     const std::lock_guard<std::mutex> lock(mutex_);
     Finding finding;
-    finding.checker = kCheckerNames[int(checker)];
+    finding.checker = kCheckerNames[static_cast<int>(checker)];
     finding.kernel = kernel.name;
     finding.offset = 16ull * core.pc;
     const auto known = std::find_if(findings_.begin(), findings_.end(), [&](const Finding& other) {
@@ -86,14 +87,17 @@ std::string Findings::json() const {
     for (const auto& f : findings_) {
         out << separator << "{\"checker\": " << quoted(f.checker) << ", \"kernel\": " << quoted(f.kernel)
             << ", \"what\": " << quoted(f.what) << ", \"count\": " << f.count;
-        if (f.lane >= 0)
+        if (f.lane >= 0) {
             out << ", \"offset\": " << f.offset << ", \"sass\": " << quoted(f.sass)
                 << ", \"source\": " << quoted(f.source) << ", \"block\": [" << f.block[0] << ", " << f.block[1] << ", "
                 << f.block[2] << "], \"warp\": " << f.warp << ", \"lane\": " << f.lane;
-        if (!f.space.empty())
+        }
+        if (!f.space.empty()) {
             out << ", \"space\": " << quoted(f.space) << ", \"address\": " << f.address << ", \"bytes\": " << f.bytes;
-        if (!f.buffer.empty())
+        }
+        if (!f.buffer.empty()) {
             out << ", \"buffer\": " << quoted(f.buffer) << ", \"buffer_offset\": " << f.buffer_offset;
+        }
         out << "}";
         separator = ", ";
     }

@@ -14,7 +14,7 @@ enum class Checker : uint8_t { Uninitialised, Taint, SharedRace, Barrier, Global
 constexpr const char* kCheckerNames[] = {"uninitialised", "taint", "shared_race", "barrier", "global_race", "stack"};
 constexpr int kCheckers = 6;
 
-/// Memory that a finding is about.
+// Memory that a finding is about.
 struct MemoryRange {
     const char* space = nullptr;  // null: none
     uint64_t address = 0;
@@ -23,16 +23,16 @@ struct MemoryRange {
 
 class Findings {
  public:
-    /// `limit`: findings to collect before the launch is stopped; 0 stops it at the first.
+    // `limit`: findings to collect before the launch is stopped; 0 stops it at the first.
     explicit Findings(uint64_t limit) : limit_(limit) {}
 
     void begin_launch() { stopped_ = false; }
-    /// Keeps a finding of this lane and instruction. Throws EmulatorError if the launch is to stop. A second one of the
-    /// same checker and instruction is only counted.
+    // Keeps a finding of this lane and instruction. Throws EmulatorError if the launch is to stop. A second one of the
+    // same checker and instruction is only counted.
     void add(Core& core, Checker checker, int lane, const std::string& sentence, const MemoryRange& place = {});
-    /// A launch was stopped by one of the checks that are always on, or by a fault of the kernel.
+    // A launch was stopped by one of the checks that are always on, or by a fault of the kernel.
     void add_error(const std::string& error);
-    /// JSON array.
+    // JSON array.
     std::string json() const;
 
  private:
@@ -49,7 +49,7 @@ class Findings {
     std::vector<Finding> findings_;
 };
 
-/// "0x...: SASS" of an instruction, with its source line if that is known.
+// "0x...: SASS" of an instruction, with its source line if that is known.
 std::string instruction_text(const DecodedKernel& kernel, uint64_t pc);
 
 }  // namespace sm70emu::check

@@ -10,7 +10,7 @@
 namespace sm70emu::check {
 namespace {
 
-/// Opcode and modifiers of an instruction's text, without guard and operands.
+// Opcode and modifiers of an instruction's text, without guard and operands.
 struct Name {
     std::string_view opcode;
     std::vector<std::string_view> modifiers;
@@ -36,7 +36,7 @@ struct Name {
 
 using Describe = void (*)(const Name& name, const Instruction& in, Flow& flow);
 
-/// Rule with the words read of a, b, c and written.
+// Rule with the words read of a, b, c and written.
 template <Rule R, int A, int B, int C, int Written>
 void plain(const Name&, const Instruction&, Flow& flow) {
     flow.rule = R;
@@ -55,7 +55,7 @@ void decide(const Name&, const Instruction&, Flow& flow) {
 
 void nothing(const Name&, const Instruction&, Flow&) {}
 
-/// ptxas leaves a NOP where it found that the lanes of a __syncwarp() are together already.
+// ptxas leaves a NOP where it found that the lanes of a __syncwarp() are together already.
 void nop(const Name&, const Instruction&, Flow& flow) {
     flow.event = Event::WarpMeeting;
 }
@@ -75,13 +75,15 @@ void lea(const Name& name, const Instruction& in, Flow& flow) {
 
 void shf(const Name& name, const Instruction& in, Flow& flow) {
     plain<Rule::Shift, 1, 1, 1, 1>(name, in, flow);
-    flow.shift = uint8_t((name.has("R") ? kShiftRight : 0) | (name.has("U64") || name.has("S64") ? kShift64 : 0) |
-                         (name.has("S32") || name.has("S64") ? kShiftSigned : 0) | (name.has("HI") ? kShiftHigh : 0) |
-                         (name.has("W") ? kShiftWraps : 0));
+    flow.shift =
+        static_cast<uint8_t>((name.has("R") ? kShiftRight : 0) | (name.has("U64") || name.has("S64") ? kShift64 : 0) |
+                             (name.has("S32") || name.has("S64") ? kShiftSigned : 0) |
+                             (name.has("HI") ? kShiftHigh : 0) | (name.has("W") ? kShiftWraps : 0));
 }
 void prmt(const Name& name, const Instruction& in, Flow& flow) {
-    for (const char* mode : {"F4E", "B4E", "RC8", "ECL", "ECR", "RC16"})
+    for (const char* mode : {"F4E", "B4E", "RC8", "ECL", "ECR", "RC16"}) {
         if (name.has(mode)) return plain<Rule::Whole, 1, 1, 1, 1>(name, in, flow);
+    }
     plain<Rule::Permute, 1, 1, 1, 1>(name, in, flow);
 }
 
@@ -91,7 +93,7 @@ void sgxt(const Name& name, const Instruction& in, Flow& flow) {
     flow.sign_extends = !name.has("U32");
 }
 
-/// HADD2 and HMUL2.
+// HADD2 and HMUL2.
 void halves_or_float(const Name& name, const Instruction& in, Flow& flow) {
     if (name.has("F32")) return plain<Rule::HalfToFloat, 1, 1, 0, 1>(name, in, flow);
     plain<Rule::Halves, 1, 1, 0, 1>(name, in, flow);
@@ -109,16 +111,17 @@ void convert(Flow& flow, bool wide_source, uint8_t source_bytes, bool wide_resul
 uint8_t half_bytes(const Source& s) {
     return s.half == 2 ? 0xc : 0x3;
 }
-/// Bytes of a register that an integer of `bits` at place `part` takes.
+// Bytes of a register that an integer of `bits` at place `part` takes.
 uint8_t part_bytes(int bits, int64_t part) {
     if (bits >= 32) return 0xf;
-    return uint8_t(((1 << bits / 8) - 1) << (part * bits / 8));
+    return static_cast<uint8_t>(((1 << bits / 8) - 1) << (part * bits / 8));
 }
 
 void f2f(const Name& name, const Instruction& in, Flow& flow) {
     std::vector<std::string_view> types;
-    for (const auto modifier : name.modifiers)
+    for (const auto modifier : name.modifiers) {
         if (modifier == "F16" || modifier == "F32" || modifier == "F64") types.push_back(modifier);
+    }
     if (types.size() != 2) fail("F2F without two types");
     convert(flow, types[1] == "F64", types[1] == "F16" ? half_bytes(in.a) : 0xf, types[0] == "F64",
             types[0] == "F16" ? 0x3 : 0xf);
@@ -128,11 +131,11 @@ void frnd(const Name&, const Instruction& in, Flow& flow) {
     convert(flow, wide, half ? half_bytes(in.a) : 0xf, wide, half ? 0x3 : 0xf);
 }
 void f2i(const Name&, const Instruction& in, Flow& flow) {
-    const auto from = int(in.immediate);
+    const auto from = static_cast<int>(in.immediate);
     convert(flow, from == kDouble, from == kHalf ? half_bytes(in.a) : 0xf, in.width == 64, 0xf);
 }
 void i2f(const Name&, const Instruction& in, Flow& flow) {
-    const auto to = int(in.immediate);
+    const auto to = static_cast<int>(in.immediate);
     convert(flow, in.width == 64, part_bytes(in.width, in.offset), to == kDouble, to == kHalf ? 0x3 : 0xf);
 }
 void i2i(const Name&, const Instruction& in, Flow& flow) {
@@ -192,7 +195,7 @@ void load(const Name& name, const Instruction& in, Flow& flow) {
     flow.rule = Rule::Load;
     flow.space = S;
     flow.a = S == MemorySpace::Global || S == MemorySpace::Generic ? 2 : 1;
-    flow.written = uint8_t(std::max(1, in.width / 4));
+    flow.written = static_cast<uint8_t>(std::max(1, in.width / 4));
     flow.sign_extends = name.has("S8") || name.has("S16");
 }
 template <MemorySpace S>
@@ -201,7 +204,7 @@ void store(const Name&, const Instruction& in, Flow& flow) {
     flow.space = S;
     flow.decides = true;
     flow.a = S == MemorySpace::Global || S == MemorySpace::Generic ? 2 : 1;
-    flow.b = uint8_t(std::max(1, in.width / 4));
+    flow.b = static_cast<uint8_t>(std::max(1, in.width / 4));
 }
 template <MemorySpace S>
 void atomic(const Name& name, const Instruction& in, Flow& flow) {
@@ -316,7 +319,7 @@ const std::unordered_map<std::string_view, Describe>& table() {
 
 void collect_rows(const Source& source, int words, Flow& flow) {
     if (source.space != 0) return;
-    for (int word = 0; word < words; ++word) flow.rows[flow.row_count++] = uint16_t(source.row + word);
+    for (int word = 0; word < words; ++word) flow.rows[flow.row_count++] = static_cast<uint16_t>(source.row + word);
 }
 
 }  // namespace
@@ -327,9 +330,10 @@ std::vector<Flow> flows_of(const DecodedKernel& kernel) {
     for (size_t i = 0; i + 1 < flows.size(); ++i) {  // the last is the emulator's own sentinel
         const Name name(kernel.texts[i]);
         const auto entry = table().find(name.opcode);
-        if (entry == table().end())
+        if (entry == table().end()) {
             fail(kernel.name + "+" + hex(16 * i) + ": " + kernel.texts[i] +
                  ": the checkers do not know how data flows through it");
+        }
         const Instruction& in = kernel.instructions[i];
         Flow& flow = flows[i];
         entry->second(name, in, flow);

@@ -48,7 +48,7 @@ enum class Rule : uint8_t {
 enum class ShuffleMode : uint8_t { Index, Up, Down, Butterfly };
 enum ShiftMode : uint8_t { kShiftRight = 1, kShift64 = 2, kShiftSigned = 4, kShiftHigh = 8, kShiftWraps = 16 };
 
-/// What the watcher does beside the data flow.
+// What the watcher does beside the data flow.
 enum class Event : uint8_t { None, Barrier, WarpSync, WarpMeeting, Exit };
 
 struct Flow {
@@ -69,7 +69,7 @@ struct Flow {
     uint16_t rows[6] = {};  // register rows read
 };
 
-/// One for each instruction of the kernel.
+// One for each instruction of the kernel.
 std::vector<Flow> flows_of(const DecodedKernel& kernel);
 
 }  // namespace sm70emu::check

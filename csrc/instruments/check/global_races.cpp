@@ -27,7 +27,7 @@ GlobalRaces::Word* GlobalRaces::page(uint64_t number) {
 uint32_t GlobalRaces::write_part(Word& word, uint64_t address, uint32_t bytes, uint32_t owner) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const uint32_t present = word.exchange(kInParts, std::memory_order_relaxed);
-    auto& owners = parts_[address & ~uint64_t(3)];
+    auto& owners = parts_[address & ~uint64_t{3}];
     if (owners.empty()) owners.assign(4, present == kInParts ? 0 : present);
     uint32_t other = 0;
     for (uint64_t byte = address & 3; byte < (address & 3) + bytes; ++byte) {
@@ -61,7 +61,7 @@ bool GlobalRaces::met(uint32_t earlier, uint32_t later) {
 
 void GlobalRaceCheck::begin_block(uint64_t linear) {
     if (linear + 1 >= GlobalRaces::kInParts) fail("the race check takes grids of less than 2^32 - 1 blocks");
-    owner_ = uint32_t(linear + 1);
+    owner_ = static_cast<uint32_t>(linear + 1);
 }
 
 GlobalRaces::Word* GlobalRaceCheck::page(uint64_t address) {
@@ -73,13 +73,15 @@ GlobalRaces::Word* GlobalRaceCheck::page(uint64_t address) {
 
 namespace {
 
-/// Whether the bytes that a lane stores are there already: then the order of the writers shows in nothing.
+// Whether the bytes that a lane stores are there already: then the order of the writers shows in nothing.
 bool changes_nothing(const Core& core, uint64_t address, uint32_t width, const uint32_t* values, int lane) {
     if (!core.launch->memory.find(address, width, AccessKind::Store)) return false;
-    for (uint32_t at = 0; at < width; at += 4)
+    for (uint32_t at = 0; at < width; at += 4) {
         if (std::memcmp(reinterpret_cast<const void*>(address + at), values + at / 4 * kLanes + lane,
-                        std::min(width, 4u)) != 0)
+                        std::min(width, 4u)) != 0) {
             return false;
+        }
+    }
     return true;
 }
 
@@ -94,11 +96,13 @@ std::optional<GlobalRace> GlobalRaceCheck::store(const Core& core, const LaneAdd
         if (address & (width - 1)) continue;  // refused when it executes
         GlobalRaces::Word* words = page(address) + (address >> 2 & (GlobalRaces::kWords - 1));
         uint32_t found = 0;
-        if (width < 4)
+        if (width < 4) {
             found = races_.write_part(*words, address, width, owner_);
-        else
-            for (uint32_t i = 0; i < width / 4; ++i)
+        } else {
+            for (uint32_t i = 0; i < width / 4; ++i) {
                 if (const uint32_t before = races_.write_word(words[i], address + 4 * i, owner_)) found = before;
+            }
+        }
         if (found && !race && !races_.met(found, owner_) && !changes_nothing(core, address, width, values, lane)) {
             race = {lane, found - 1};
         }

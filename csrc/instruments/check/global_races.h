@@ -19,19 +19,19 @@ class GlobalRaces {
  public:
     void begin_launch();
 
-    /// For a word: 0, or 1 + the block that wrote it, or kInParts.
+    // For a word: 0, or 1 + the block that wrote it, or kInParts.
     using Word = std::atomic<uint32_t>;
     static constexpr int kPageBits = 16;
-    static constexpr uint64_t kWords = (uint64_t(1) << kPageBits) / 4;
+    static constexpr uint64_t kWords = (uint64_t{1} << kPageBits) / 4;
     static constexpr uint32_t kInParts = ~0u;
 
     Word* page(uint64_t number);
-    /// Another block that wrote the bytes [address, address + bytes) of one word in parts, or 0; notes `owner`.
+    // Another block that wrote the bytes [address, address + bytes) of one word in parts, or 0; notes `owner`.
     uint32_t write_part(Word& word, uint64_t address, uint32_t bytes, uint32_t owner);
-    /// Same for a whole word.
+    // Same for a whole word.
     uint32_t write_word(Word& word, uint64_t address, uint32_t owner);
 
-    /// The block passes an atomic on global memory: what it wrote before is over for blocks that pass one later.
+    // The block passes an atomic on global memory: what it wrote before is over for blocks that pass one later.
     void pass_atomic(uint32_t owner);
     bool met(uint32_t earlier, uint32_t later);
 
@@ -51,12 +51,12 @@ struct GlobalRace {
     uint64_t other_block = 0;  // that wrote the bytes before
 };
 
-/// What one worker thread needs to check its stores.
+// What one worker thread needs to check its stores.
 class GlobalRaceCheck {
  public:
     explicit GlobalRaceCheck(GlobalRaces& races) : races_(races) {}
     void begin_block(uint64_t linear);
-    /// Before a plain store of `values`' rows: the first lane that writes what another block wrote, if there is one.
+    // Before a plain store of `values`' rows: the first lane that writes what another block wrote, if there is one.
     std::optional<GlobalRace> store(const Core& core, const LaneAddresses& addresses, uint32_t lanes, uint32_t width,
                                     const uint32_t* values);
     void atomic();
@@ -66,7 +66,7 @@ class GlobalRaceCheck {
 
     static constexpr uint64_t kEntries = 64;
     struct Entry {
-        uint64_t number = ~uint64_t(0);
+        uint64_t number = ~uint64_t{0};
         GlobalRaces::Word* words = nullptr;
     };
     GlobalRaces& races_;

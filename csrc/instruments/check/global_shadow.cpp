@@ -21,13 +21,14 @@ void GlobalShadow::mark(uint64_t address, uint64_t bytes, const std::string& wha
         return;
     }
     Shadow bits = 0;
-    if (what == "undefined")
+    if (what == "undefined") {
         bits = kUndefined;
-    else if (what == "tainted")
+    } else if (what == "tainted") {
         bits = kTainted;
-    else if (what != "clean")
+    } else if (what != "clean") {
         fail("mark: got '" + what + "', want undefined, tainted, clean or scratch");
-    const uint64_t end = address + bytes, page_bytes = uint64_t(1) << kPageBits;
+    }
+    const uint64_t end = address + bytes, page_bytes = uint64_t{1} << kPageBits;
     for (uint64_t at = address; at < end;) {
         const uint64_t page = at >> kPageBits, page_end = (page + 1) << kPageBits, stop = std::min(end, page_end);
         auto& present = pages_[page];
@@ -45,14 +46,16 @@ void GlobalShadow::mark(uint64_t address, uint64_t bytes, const std::string& wha
             at = stop;
             continue;
         }
-        if (!present) present = std::make_unique<ShadowPage>(Shadow(0));
+        if (!present) present = std::make_unique<ShadowPage>(Shadow{0});
         while (at < stop) {
-            const uint64_t word = at & ~uint64_t(3), word_stop = std::min(stop, word + 4);
+            const uint64_t word = at & ~uint64_t{3}, word_stop = std::min(stop, word + 4);
             Shadow touched = 0;
-            for (uint64_t byte = at; byte < word_stop; ++byte) touched = Shadow(touched | 0x11 << (byte - word));
+            for (uint64_t byte = at; byte < word_stop; ++byte) {
+                touched = static_cast<Shadow>(touched | 0x11 << (byte - word));
+            }
             const Shadow set = touched & bits;
             // A mark of one kind leaves the other as it is; "clean" takes both.
-            present->update(at, Shadow(bits ? 0xff : ~touched), set);
+            present->update(at, static_cast<Shadow>(bits ? 0xff : ~touched), set);
             at = word_stop;
         }
     }

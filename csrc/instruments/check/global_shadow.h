@@ -14,9 +14,9 @@
 namespace sm70emu::check {
 
 constexpr int kPageBits = 16;  // 64 KiB of memory
-constexpr uint64_t kPageWords = (uint64_t(1) << kPageBits) / 4;
+constexpr uint64_t kPageWords = (uint64_t{1} << kPageBits) / 4;
 
-/// A page that was marked as a whole keeps one value for all of its words until a kernel writes one of them.
+// A page that was marked as a whole keeps one value for all of its words until a kernel writes one of them.
 class ShadowPage {
  public:
     explicit ShadowPage(Shadow fill) : fill_(fill) {}
@@ -28,7 +28,7 @@ class ShadowPage {
         const Word* words = words_.load(std::memory_order_acquire);
         return words ? words[index(address)].load(std::memory_order_relaxed) : fill_;
     }
-    /// The bits of `keep` stay, those of `set` are set; blocks may write other bytes of the same word at the same time.
+    // The bits of `keep` stay, those of `set` are set; blocks may write other bytes of the same word at the same time.
     void update(uint64_t address, Shadow keep, Shadow set) {
         const Word* present = words_.load(std::memory_order_acquire);
         if (!present && !keep && set == fill_) return;
@@ -52,7 +52,7 @@ class ShadowPage {
 
 class GlobalShadow {
  public:
-    /// `what`: undefined, tainted, clean, or scratch: memory that may hold anything, in which a store is a copy.
+    // `what`: undefined, tainted, clean, or scratch: memory that may hold anything, in which a store is a copy.
     void mark(uint64_t address, uint64_t bytes, const std::string& what);
     bool empty() const { return pages_.empty(); }
     ShadowPage* find(uint64_t page) const {
@@ -69,11 +69,11 @@ class GlobalShadow {
     std::vector<Range> scratch_;
 };
 
-/// The pages that one worker thread looked up last.
+// The pages that one worker thread looked up last.
 class PageCache {
  public:
     explicit PageCache(const GlobalShadow& shadow) : shadow_(shadow) {}
-    /// Null: clean.
+    // Null: clean.
     ShadowPage* find(uint64_t address) {
         const uint64_t page = address >> kPageBits;
         Entry& entry = entries_[page % kEntries];
@@ -84,7 +84,7 @@ class PageCache {
  private:
     static constexpr uint64_t kEntries = 64;
     struct Entry {
-        uint64_t page = ~uint64_t(0);
+        uint64_t page = ~uint64_t{0};
         ShadowPage* found = nullptr;
     };
     const GlobalShadow& shadow_;

@@ -7,12 +7,13 @@ namespace sm70emu::check {
 
 inline uint32_t lop3_bits(uint32_t table, uint32_t a, uint32_t b, uint32_t c) {
     uint32_t result = 0;
-    for (int row = 0; row < 8; ++row)
+    for (int row = 0; row < 8; ++row) {
         if (table >> row & 1) result |= (row & 4 ? a : ~a) & (row & 2 ? b : ~b) & (row & 1 ? c : ~c);
+    }
     return result;
 }
 
-/// Bits of the result that change with the bad bits of the sources, the good ones being what they are.
+// Bits of the result that change with the bad bits of the sources, the good ones being what they are.
 struct LogicBits {
     uint32_t bad = 0, ones = ~0u;  // `ones`: set whatever the bad bits are
 };

@@ -5,7 +5,7 @@
 namespace sm70emu::check {
 namespace {
 
-/// What one lane reads: of one kind, the bad bytes of each source word and whether the predicates are bad; values too.
+// What one lane reads: of one kind, the bad bytes of each source word and whether the predicates are bad; values too.
 struct Sources {
     uint32_t a[2] = {}, b[2] = {}, c[2] = {};
     uint32_t bits_a = 0, bits_b = 0, bits_c = 0;  // bad bits of the first words, for rules that go bit by bit
@@ -13,10 +13,12 @@ struct Sources {
     uint32_t value_a = 0, value_b = 0, value_c = 0;
     bool value_p0 = false;
 
-    uint32_t any() const { return a[0] | a[1] | b[0] | b[1] | c[0] | c[1] | uint32_t(p0) | uint32_t(p1); }
+    uint32_t any() const {
+        return a[0] | a[1] | b[0] | b[1] | c[0] | c[1] | static_cast<uint32_t>(p0) | static_cast<uint32_t>(p1);
+    }
 };
 
-/// Of the same kind, what becomes of the result.
+// Of the same kind, what becomes of the result.
 struct Results {
     uint32_t words[2] = {};
     uint32_t bits = 0;  // of the first word, by rules that go bit by bit
@@ -41,19 +43,20 @@ Results logic_rule(const Instruction& in, const Sources& s) {
     return r;
 }
 
-/// The bad bits of the 64-bit source move as its value does.
+// The bad bits of the 64-bit source move as its value does.
 Results shift_rule(const Flow& flow, const Sources& s) {
     if (s.b[0]) return all_bad();
     const uint32_t limit = flow.shift & kShift64 ? 64 : 32;
     const uint32_t amount = flow.shift & kShiftWraps ? s.value_b & (limit - 1) : s.value_b < limit ? s.value_b : limit;
-    const uint64_t wide = uint64_t(s.bits_c) << 32 | s.bits_a;
+    const uint64_t wide = static_cast<uint64_t>(s.bits_c) << 32 | s.bits_a;
     uint64_t moved = 0;
-    if (flow.shift & kShiftRight && flow.shift & kShiftSigned)
-        moved = uint64_t(int64_t(wide) >> (amount < 63 ? amount : 63));
-    else if (amount < 64)
+    if (flow.shift & kShiftRight && flow.shift & kShiftSigned) {
+        moved = static_cast<uint64_t>(static_cast<int64_t>(wide) >> (amount < 63 ? amount : 63));
+    } else if (amount < 64) {
         moved = flow.shift & kShiftRight ? wide >> amount : wide << amount;
+    }
     Results r;
-    r.bits = uint32_t(flow.shift & kShiftHigh ? moved >> 32 : moved);
+    r.bits = static_cast<uint32_t>(flow.shift & kShiftHigh ? moved >> 32 : moved);
     return r;
 }
 
@@ -69,13 +72,14 @@ Results product_rule(const Instruction& in, const Sources& s) {
         if (!is_power_of_two(factor)) return carried(bytes);
         return bytes_of(bits_of(bytes) << __builtin_ctz(factor));
     };
-    if (in.b.space == 1 && !in.a.flip && !in.b.flip)
+    if (in.b.space == 1 && !in.a.flip && !in.b.flip) {
         product = scaled(s.a[0], s.value_b);
-    else if (in.a.space == 1 && !in.a.flip && !in.b.flip)
+    } else if (in.a.space == 1 && !in.a.flip && !in.b.flip) {
         product = scaled(s.b[0], s.value_a);
+    }
     Results r;
     const bool adds = s.c[0] || s.p0 || in.c.space == 0 || s.value_c;
-    r.words[0] = adds ? carried(product | s.c[0] | uint32_t(s.p0)) : product;
+    r.words[0] = adds ? carried(product | s.c[0] | static_cast<uint32_t>(s.p0)) : product;
     if (s.p0) r.words[0] = 0xf;
     return r;
 }
@@ -119,7 +123,7 @@ uint32_t reversed(uint32_t bytes) {
     return (bytes & 1) << 3 | (bytes & 2) << 1 | (bytes & 4) >> 1 | (bytes & 8) >> 3;
 }
 
-/// Combined with a predicate by AND, OR or XOR, which may settle the outcome on its own.
+// Combined with a predicate by AND, OR or XOR, which may settle the outcome on its own.
 bool combined(bool compared, const Sources& s, int operation) {
     if (operation == 0 && !s.p0 && !s.value_p0) return false;
     if (operation == 1 && !s.p0 && s.value_p0) return false;
@@ -132,7 +136,7 @@ Results compare_rule(const Instruction& in, const Sources& s) {
     return r;
 }
 
-/// Bad bytes of the half that a packed source gives to the lower (0) or upper (1) half of the result.
+// Bad bytes of the half that a packed source gives to the lower (0) or upper (1) half of the result.
 uint32_t half_of(uint32_t bytes, const Source& source, int which) {
     if (source.half == 3) return bytes;
     const bool upper = source.half == 2 || (source.half == 0 && which == 1);
@@ -224,17 +228,20 @@ void per_lane(WarpShadow& shadow, const Core& core, const Instruction& in, const
             s.value_p0 = values_p0 >> lane & 1;
             const Results r = apply(in, flow, s);
             bits.bits[kind != 0][lane] = r.bits;
-            for (int word = 0; word < 2; ++word)
-                results[word][lane] = Shadow(results[word][lane] | r.words[word] << kind);
-            predicates[kind != 0][0] |= uint32_t(r.predicate0) << lane;
-            predicates[kind != 0][1] |= uint32_t(r.predicate1) << lane;
+            for (int word = 0; word < 2; ++word) {
+                results[word][lane] = static_cast<Shadow>(results[word][lane] | r.words[word] << kind);
+            }
+            predicates[kind != 0][0] |= static_cast<uint32_t>(r.predicate0) << lane;
+            predicates[kind != 0][1] |= static_cast<uint32_t>(r.predicate1) << lane;
         }
     }
-    if (by_bits)
+    if (by_bits) {
         shadow.write_bits(in.destination, exec, bits);
-    else
-        for (int word = 0; word < flow.written; ++word)
-            shadow.write(in.destination + uint32_t(word), exec, results[word]);
+    } else {
+        for (int word = 0; word < flow.written; ++word) {
+            shadow.write(in.destination + static_cast<uint32_t>(word), exec, results[word]);
+        }
+    }
     for (const Kind kind : kKinds) {
         shadow.set_predicate(in.predicate0, kind, predicates[kind != 0][0], exec);
         shadow.set_predicate(in.predicate1, kind, predicates[kind != 0][1], exec);
@@ -250,7 +257,7 @@ void WarpShadow::write_bits(uint32_t row, uint32_t exec, const PartialRow& value
         const int lane = __builtin_ctz(rest);
         for (const Kind kind : kKinds) {
             const uint32_t bits = value.bits[kind != 0][lane], whole_bytes = bytes_of(bits);
-            bytes[lane] = Shadow(bytes[lane] | whole_bytes << kind);
+            bytes[lane] = static_cast<Shadow>(bytes[lane] | whole_bytes << kind);
             in_part |= bits != bits_of(whole_bytes);
         }
     }
@@ -258,25 +265,28 @@ void WarpShadow::write_bits(uint32_t row, uint32_t exec, const PartialRow& value
     if (!in_part) return;
     if (partial.empty()) partial.resize(registers.size());
     PartialRow& exact = partial[row];
-    for (int lane = 0; lane < kLanes; ++lane)
+    for (int lane = 0; lane < kLanes; ++lane) {
         for (const Kind kind : kKinds) {
-            if (lane_in(exec, lane))
+            if (lane_in(exec, lane)) {
                 exact.bits[kind != 0][lane] = value.bits[kind != 0][lane];
-            else if (!is_partial(row))
+            } else if (!is_partial(row)) {
                 exact.bits[kind != 0][lane] = bits_of(of_kind(registers[row][lane], kind));
+            }
         }
-    partial_rows[row / 64] |= uint64_t(1) << (row % 64);
+    }
+    partial_rows[row / 64] |= uint64_t{1} << (row % 64);
 }
 
 void WarpShadow::forget_bits(uint32_t row, uint32_t exec) {
     if (exec == kAllLanes) {
-        partial_rows[row / 64] &= ~(uint64_t(1) << (row % 64));
+        partial_rows[row / 64] &= ~(uint64_t{1} << (row % 64));
         return;
     }
     for (uint32_t rest = exec; rest; rest &= rest - 1) {
         const int lane = __builtin_ctz(rest);
-        for (const Kind kind : kKinds)
+        for (const Kind kind : kKinds) {
             partial[row].bits[kind != 0][lane] = bits_of(of_kind(registers[row][lane], kind));
+        }
     }
 }
 

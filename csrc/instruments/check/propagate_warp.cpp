@@ -6,10 +6,12 @@
 namespace sm70emu::check {
 namespace {
 
-/// Of both kinds, the same bytes in all executing lanes of the destination.
+// Of both kinds, the same bytes in all executing lanes of the destination.
 void write_alike(WarpShadow& shadow, uint32_t row, uint32_t exec, const uint32_t (&bytes)[2]) {
     Row value;
-    for (uint32_t rest = exec; rest; rest &= rest - 1) value[__builtin_ctz(rest)] = Shadow(bytes[0] | bytes[1] << 4);
+    for (uint32_t rest = exec; rest; rest &= rest - 1) {
+        value[__builtin_ctz(rest)] = static_cast<Shadow>(bytes[0] | bytes[1] << 4);
+    }
     shadow.write(row, exec, value);
 }
 
@@ -34,8 +36,9 @@ void propagate_match(WarpShadow& shadow, const Instruction& in, const Flow& flow
     uint32_t bytes[2] = {};
     for (const Kind kind : kKinds) {
         bool bad = false;
-        for (uint32_t rest = exec; rest; rest &= rest - 1)
+        for (uint32_t rest = exec; rest; rest &= rest - 1) {
             for (int word = 0; word < flow.a; ++word) bad |= of_kind(a[word][__builtin_ctz(rest)], kind) != 0;
+        }
         bytes[kind != 0] = bad ? 0xf : 0;
         shadow.set_predicate(in.predicate0, kind, bad ? kAllLanes : 0, exec);
     }
@@ -64,8 +67,9 @@ void propagate_to_predicates(WarpShadow& shadow, const Core& core, const Instruc
         const int lane = __builtin_ctz(rest);
         for (const Kind kind : kKinds) {
             const uint32_t bad = of_kind(mask[0][lane], kind) ? ~0u : shadow.bits(in.a, lane, kind) >> (8 * in.mode);
-            for (uint8_t p = 0; p < 7; ++p)
+            for (uint8_t p = 0; p < 7; ++p) {
                 if (selected[lane] >> p & 1) shadow.set_predicate(p, kind, bad >> p & 1 ? kAllLanes : 0, 1u << lane);
+            }
         }
     }
 }
@@ -84,7 +88,7 @@ void propagate_from_predicates(WarpShadow& shadow, const Core& core, const Instr
     shadow.write_bits(in.destination, exec, result);
 }
 
-/// A lane that reads from one that does not execute the instruction gets an undefined value.
+// A lane that reads from one that does not execute the instruction gets an undefined value.
 void propagate_shuffle(WarpShadow& shadow, const Core& core, const Instruction& in, ShuffleMode mode, uint32_t exec) {
     const Row &a = *shadow.row(in.a), &b = *shadow.row(in.b), &c = *shadow.row(in.c);
     const uint32_t *amounts = core.row(in.b), *limits = core.row(in.c);
@@ -92,8 +96,8 @@ void propagate_shuffle(WarpShadow& shadow, const Core& core, const Instruction& 
     uint32_t bad[2] = {};
     for (uint32_t rest = exec; rest; rest &= rest - 1) {
         const int lane = __builtin_ctz(rest);
-        const int segment = int(limits[lane] >> 8 & 31), clamp = int(limits[lane] & 31),
-                  amount = int(amounts[lane] & 31);
+        const int segment = static_cast<int>(limits[lane] >> 8 & 31), clamp = static_cast<int>(limits[lane] & 31),
+                  amount = static_cast<int>(amounts[lane] & 31);
         const int first = lane & segment, last = first | (clamp & ~segment);
         int from = lane;
         bool valid = false;
@@ -112,7 +116,7 @@ void propagate_shuffle(WarpShadow& shadow, const Core& core, const Instruction& 
             value |= 0xfu << kind;
             bad[kind != 0] |= 1u << lane;
         }
-        result[lane] = Shadow(value);
+        result[lane] = static_cast<Shadow>(value);
     }
     shadow.write(in.destination, exec, result);
     for (const Kind kind : kKinds) shadow.set_predicate(in.predicate0, kind, bad[kind != 0], exec);
@@ -120,20 +124,21 @@ void propagate_shuffle(WarpShadow& shadow, const Core& core, const Instruction& 
 
 namespace {
 
-/// Whether a half of a fragment is bad; `index` counts its four halves.
+// Whether a half of a fragment is bad; `index` counts its four halves.
 bool half_bad(const Row* rows, int index, int lane, Kind kind) {
     return of_kind(rows[index >> 1][lane], kind) >> (2 * (index & 1)) & 3;
 }
 
-/// Rows of A (or columns of B) of a quad-pair that hold a bad element.
+// Rows of A (or columns of B) of a quad-pair that hold a bad element.
 uint32_t bad_lines(const Row* rows, bool transposed, int quad_pair, Kind kind) {
     uint32_t lines = 0;
-    for (int i = 0; i < 8; ++i)
+    for (int i = 0; i < 8; ++i) {
         for (int k = 0; k < 4; ++k) {
             const bool bad = transposed ? half_bad(rows, i & 3, quad_pair_lane(quad_pair, k + (i & 4)), kind)
                                         : half_bad(rows, k, quad_pair_lane(quad_pair, i), kind);
-            lines |= uint32_t(bad) << i;
+            lines |= static_cast<uint32_t>(bad) << i;
         }
+    }
     return lines;
 }
 
@@ -153,14 +158,15 @@ void propagate_tensor_core(WarpShadow& shadow, const Instruction& in) {
                     const int row = d_half ? i : step_row(step, i);
                     const int column = d_half ? 4 * step + e : step_column(step, i, e);
                     bool bad = (rows >> row & 1) || (columns >> column & 1);
-                    if (d_half)
+                    if (d_half) {
                         bad |= half_bad(c, e, lane, kind);
-                    else
+                    } else {
                         bad |= c_half ? half_bad(c, column & 3, quad_pair_lane(q, row), kind)
                                       : of_kind(c[e][lane], kind) != 0;
+                    }
                     if (!bad) continue;
                     Shadow& d = d_half ? result[e >> 1][lane] : result[e][lane];
-                    d = Shadow(d | (d_half ? 3u << (2 * (e & 1)) : 0xfu) << kind);
+                    d = static_cast<Shadow>(d | (d_half ? 3u << (2 * (e & 1)) : 0xfu) << kind);
                 }
             }
         }

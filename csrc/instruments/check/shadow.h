@@ -13,11 +13,11 @@ namespace sm70emu::check {
 using Shadow = uint8_t;
 constexpr Shadow kUndefined = 0x0f, kTainted = 0xf0;
 
-/// The kinds, and where their four bits lie.
+// The kinds, and where their four bits lie.
 enum Kind : int { kUndefinedKind = 0, kTaintedKind = 4 };
 constexpr Kind kKinds[] = {kUndefinedKind, kTaintedKind};
 
-/// Shadow of a row of 32 lanes.
+// Shadow of a row of 32 lanes.
 struct alignas(32) Row {
     uint64_t words[4] = {};
 
@@ -27,13 +27,15 @@ struct alignas(32) Row {
     void fill(Shadow value) { std::memset(words, value, sizeof(words)); }
 };
 
-/// Eight bytes, 0xff where the bit of an 8-bit mask is set.
+// Eight bytes, 0xff where the bit of an 8-bit mask is set.
 struct LaneBytes {
     uint64_t of[256] = {};
     constexpr LaneBytes() {
-        for (int mask = 0; mask < 256; ++mask)
-            for (int bit = 0; bit < 8; ++bit)
-                if (mask >> bit & 1) of[mask] |= uint64_t(0xff) << (8 * bit);
+        for (int mask = 0; mask < 256; ++mask) {
+            for (int bit = 0; bit < 8; ++bit) {
+                if (mask >> bit & 1) of[mask] |= uint64_t{0xff} << (8 * bit);
+            }
+        }
     }
 };
 inline constexpr LaneBytes kLaneBytes;
@@ -42,7 +44,7 @@ inline uint64_t lane_bytes(uint32_t lanes, int part) {
     return kLaneBytes.of[lanes >> (8 * part) & 0xff];
 }
 
-/// Cleans the lanes of a row.
+// Cleans the lanes of a row.
 inline void clean_lanes(Row& row, uint32_t lanes) {
     if (lanes == kAllLanes) {
         row = {};
@@ -51,29 +53,29 @@ inline void clean_lanes(Row& row, uint32_t lanes) {
     for (int part = 0; part < 4; ++part) row.words[part] &= ~lane_bytes(lanes, part);
 }
 
-/// The 32-bit mask of four byte flags, and back: a byte with any bit is flagged.
+// The 32-bit mask of four byte flags, and back: a byte with any bit is flagged.
 inline uint32_t bits_of(uint32_t bytes) {
     return (bytes & 1 ? 0xffu : 0) | (bytes & 2 ? 0xff00u : 0) | (bytes & 4 ? 0xff0000u : 0) |
            (bytes & 8 ? 0xff000000u : 0);
 }
 inline uint32_t bytes_of(uint32_t bits) {
-    return uint32_t((bits & 0xffu) != 0) | uint32_t((bits & 0xff00u) != 0) << 1 |
-           uint32_t((bits & 0xff0000u) != 0) << 2 | uint32_t((bits & 0xff000000u) != 0) << 3;
+    return static_cast<uint32_t>((bits & 0xffu) != 0) | static_cast<uint32_t>((bits & 0xff00u) != 0) << 1 |
+           static_cast<uint32_t>((bits & 0xff0000u) != 0) << 2 | static_cast<uint32_t>((bits & 0xff000000u) != 0) << 3;
 }
 
-/// All bytes if any is flagged.
+// All bytes if any is flagged.
 inline uint32_t whole(uint32_t bytes) {
     return bytes ? 0xfu : 0u;
 }
-/// From the lowest flagged byte upward: what a carry may reach.
+// From the lowest flagged byte upward: what a carry may reach.
 inline uint32_t carried(uint32_t bytes) {
     bytes |= bytes << 1;
     return (bytes | bytes << 2) & 0xf;
 }
 
-/// Of one kind, the four bits of a shadow byte.
+// Of one kind, the four bits of a shadow byte.
 inline uint32_t of_kind(Shadow shadow, Kind kind) {
-    return uint32_t(shadow) >> kind & 0xf;
+    return static_cast<uint32_t>(shadow) >> kind & 0xf;
 }
 
 }  // namespace sm70emu::check

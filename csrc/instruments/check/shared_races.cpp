@@ -74,8 +74,9 @@ void SharedRaces::arrive(const Warp& warp, uint32_t lanes, const BarrierArrival&
     WarpClock& clock = clocks_[warp.index];
     barrier.arrivals.push_back({warp.index, lanes, arrival.waits});
     for (int w = 0; w < kLanes; ++w) barrier.newest[w] = std::max(barrier.newest[w], clock.seen[w]);
-    for (uint32_t rest = lanes; rest; rest &= rest - 1)
+    for (uint32_t rest = lanes; rest; rest &= rest - 1) {
         barrier.newest[warp.index] = std::max(barrier.newest[warp.index], clock.stamps[__builtin_ctz(rest)]);
+    }
     meet(warp, lanes);
 }
 
@@ -85,8 +86,11 @@ void SharedRaces::update_barriers(const Block& block) {
         if (barrier.generation == block.barriers[index].generation) continue;
         barrier.generation = block.barriers[index].generation;
         uint32_t waited = 0;
-        for (const auto& arrival : barrier.arrivals)
-            if (arrival.waits) waited += uint32_t(__builtin_popcount(arrival.lanes & block.warps[arrival.warp].live));
+        for (const auto& arrival : barrier.arrivals) {
+            if (arrival.waits) {
+                waited += static_cast<uint32_t>(__builtin_popcount(arrival.lanes & block.warps[arrival.warp].live));
+            }
+        }
         if (waited == block.live_lanes) {
             floor_ = ++counter_;
             for (auto& clock : clocks_) restamp(clock, kAllLanes);
@@ -110,7 +114,10 @@ bool SharedRaces::ordered(uint32_t stamp, uint32_t warp, uint32_t other, uint32_
     if (other == lane || stamp < clock.met) return true;
     for (size_t i = 0; i < clock.partial_stamps.size(); ++i) {
         const uint32_t lanes = clock.partial_lanes[i];
-        if (stamp < clock.partial_stamps[i] && lane_in(lanes, int(other)) && lane_in(lanes, int(lane))) return true;
+        if (stamp < clock.partial_stamps[i] && lane_in(lanes, static_cast<int>(other)) &&
+            lane_in(lanes, static_cast<int>(lane))) {
+            return true;
+        }
     }
     return false;
 }
@@ -118,7 +125,7 @@ bool SharedRaces::ordered(uint32_t stamp, uint32_t warp, uint32_t other, uint32_
 SharedRaces::Record* SharedRaces::split(uint32_t word) {
     if (!parts_[word]) {
         bytes_.emplace_back(4, records_[word]);
-        parts_[word] = uint32_t(bytes_.size());
+        parts_[word] = static_cast<uint32_t>(bytes_.size());
         records_[word].write_stamp = ~0u;  // not below any floor: the way to its parts
     }
     return bytes_[parts_[word] - 1].data();
@@ -136,24 +143,26 @@ void SharedRaces::note_read(Record& record, uint32_t lane, uint32_t word) {
     }
     // Lanes of this warp that have read before and have not met this one since count as reading still.
     uint32_t others = 0;
-    if (record.readers && record.read_site.warp() == warp_ && record.read_stamp >= clock_->met)
+    if (record.readers && record.read_site.warp() == warp_ && record.read_stamp >= clock_->met) {
         for (uint32_t rest = record.read_lanes; rest; rest &= rest - 1) {
-            const auto reader = uint32_t(__builtin_ctz(rest));
+            const auto reader = static_cast<uint32_t>(__builtin_ctz(rest));
             if (!ordered(record.read_stamp, warp_, reader, lane)) others |= 1u << reader;
         }
+    }
     record.read_stamp = stamp;
     record.read_lanes = others | 1u << lane;
     record.readers |= 1u << warp_;
     record.read_site = AccessSite(pc_, warp_, lane, false);
-    if (split_barriers_) read_stamps_[size_t(word) * kLanes + warp_] = stamp;
+    if (split_barriers_) read_stamps_[static_cast<size_t>(word) * kLanes + warp_] = stamp;
 }
 
 AccessSite SharedRaces::check_read(Record& record, uint32_t lane, uint32_t word) {
     AccessSite race;
     // A plain read beside an atomic is how a compare-and-swap loop begins, and how a flag is polled.
     if (record.write_stamp >= floor_ && !record.write_site.atomic() &&
-        !ordered(record.write_stamp, record.write_site.warp(), record.write_site.lane(), lane))
+        !ordered(record.write_stamp, record.write_site.warp(), record.write_site.lane(), lane)) {
         race = record.write_site;
+    }
     note_read(record, lane, word);
     return race;
 }
@@ -162,20 +171,25 @@ AccessSite SharedRaces::check_write(Record& record, uint32_t lane, uint32_t word
     AccessSite race;
     const bool both_atomic = atomic && record.write_site.atomic();
     if (record.write_stamp >= floor_ && !both_atomic && !same_value &&
-        !ordered(record.write_stamp, record.write_site.warp(), record.write_site.lane(), lane))
+        !ordered(record.write_stamp, record.write_site.warp(), record.write_site.lane(), lane)) {
         race = record.write_site;
+    }
     if (!race.present() && !atomic && record.read_floor == floor_ && record.readers && !same_value) {
         const uint32_t last = record.read_site.warp();
         for (uint32_t rest = record.readers & ~(1u << warp_); rest; rest &= rest - 1) {
-            const auto reader = uint32_t(__builtin_ctz(rest));
-            const uint32_t stamp = split_barriers_ ? read_stamps_[size_t(word) * kLanes + reader] : floor_;
-            if (!ordered(stamp, reader, 0, lane))
+            const auto reader = static_cast<uint32_t>(__builtin_ctz(rest));
+            const uint32_t stamp = split_barriers_ ? read_stamps_[static_cast<size_t>(word) * kLanes + reader] : floor_;
+            if (!ordered(stamp, reader, 0, lane)) {
                 race = reader == last ? record.read_site : AccessSite(AccessSite::kUnknownPc, reader, 0, false);
+            }
         }
-        if (!race.present() && last == warp_)
-            for (uint32_t rest = record.read_lanes & ~(1u << lane); rest; rest &= rest - 1)
-                if (!ordered(record.read_stamp, warp_, uint32_t(__builtin_ctz(rest)), lane))
-                    race = AccessSite(record.read_site.pc(), warp_, uint32_t(__builtin_ctz(rest)), false);
+        if (!race.present() && last == warp_) {
+            for (uint32_t rest = record.read_lanes & ~(1u << lane); rest; rest &= rest - 1) {
+                if (!ordered(record.read_stamp, warp_, static_cast<uint32_t>(__builtin_ctz(rest)), lane)) {
+                    race = AccessSite(record.read_site.pc(), warp_, static_cast<uint32_t>(__builtin_ctz(rest)), false);
+                }
+            }
+        }
     }
     record.write_stamp = clock_->stamps[lane];
     record.write_tick = tick_;
@@ -193,16 +207,17 @@ bool SharedRaces::same_value(const Store& store, const Record& record, uint32_t 
     };
     const uint32_t mask = size == 4 ? ~0u : 0xffu, value = value_at(lane, address);
     uint32_t present = 0;
-    if (record.write_tick == tick_)  // by another lane of this very store, whose value is not in memory yet
+    if (record.write_tick == tick_) {  // by another lane of this very store, whose value is not in memory yet
         present = value_at(record.write_site.lane(), address);
-    else
+    } else {
         std::memcpy(&present, store.shared + address, size);
+    }
     return ((present ^ value) & mask) == 0;
 }
 
-/// A word, or those of its bytes that are accessed, whichever has records of its own.
+// A word, or those of its bytes that are accessed, whichever has records of its own.
 AccessSite SharedRaces::check(AccessKind kind, const Store& store, uint32_t lane, uint64_t address, uint32_t width) {
-    const auto word = uint32_t(address / 4);
+    const auto word = static_cast<uint32_t>(address / 4);
     const bool in_parts = width < 4 || parts_[word];
     Record* records = in_parts ? split(word) + (address & 3) : &records_[word];
     const uint32_t count = in_parts ? std::min(width, 4u) : 1, size = in_parts ? 1 : 4;
@@ -250,11 +265,11 @@ std::optional<SharedRace> SharedRaces::access(const Core& core, AccessKind kind,
                 if (kind == AccessKind::Store && record.read_floor != floor) {
                     record.write_stamp = stamp;
                     record.write_tick = tick_;
-                    record.write_site = AccessSite(pc_, warp_, uint32_t(lane), false);
+                    record.write_site = AccessSite(pc_, warp_, static_cast<uint32_t>(lane), false);
                     continue;
                 }
             }
-            const AccessSite other = check(kind, store, uint32_t(lane), address + at, step);
+            const AccessSite other = check(kind, store, static_cast<uint32_t>(lane), address + at, step);
             if (other.present() && racing_lane < 0) {
                 race = other;
                 racing_lane = lane;

@@ -19,7 +19,7 @@
 
 namespace sm70emu::check {
 
-/// The instruction and the lane of an access, in 32 bits: there is one of these for each word of shared memory.
+// The instruction and the lane of an access, in 32 bits: there is one of these for each word of shared memory.
 class AccessSite {
  public:
     AccessSite() = default;
@@ -31,7 +31,7 @@ class AccessSite {
     uint32_t warp() const { return bits_ >> 20 & 31; }
     uint32_t pc() const { return bits_ & kUnknownPc; }
 
-    /// Stands for a program counter that is not known, or that does not fit.
+    // Stands for a program counter that is not known, or that does not fit.
     static constexpr uint32_t kUnknownPc = (1u << 20) - 1;
 
  private:
@@ -47,20 +47,20 @@ struct SharedRace {
 class SharedRaces {
  public:
     void begin_block(const Block& block);
-    /// The lanes meet: what one did before is ordered before what another does after.
+    // The lanes meet: what one did before is ordered before what another does after.
     void meet(const Warp& warp, uint32_t lanes);
-    /// Before a BAR.
+    // Before a BAR.
     void arrive(const Warp& warp, uint32_t lanes, const BarrierArrival& arrival);
-    /// After a BAR or an exit: barriers may have released their threads.
+    // After a BAR or an exit: barriers may have released their threads.
     void update_barriers(const Block& block);
 
-    /// Before an access of `width` bytes by executing lanes. `values`: rows of what is stored. Returns the first lane
-    /// that races, if there is one.
+    // Before an access of `width` bytes by executing lanes. `values`: rows of what is stored. Returns the first lane
+    // that races, if there is one.
     std::optional<SharedRace> access(const Core& core, AccessKind kind, const LaneAddresses& addresses, uint32_t lanes,
                                      uint32_t width, const uint32_t* values);
 
  private:
-    /// The last accesses of a word, or of one of its bytes.
+    // The last accesses of a word, or of one of its bytes.
     struct Record {
         uint32_t write_stamp = 0;
         uint32_t write_tick = 0;  // which execution of an instruction
@@ -87,7 +87,7 @@ class SharedRaces {
         uint32_t newest[kLanes] = {};  // by warp, the largest stamp that the arrived know of
     };
 
-    /// What a store writes, by lane, and where.
+    // What a store writes, by lane, and where.
     struct Store {
         const LaneAddresses& addresses;
         const uint32_t* values;  // rows
@@ -95,16 +95,16 @@ class SharedRaces {
     };
 
     void restamp(WarpClock& clock, uint32_t lanes);
-    /// Whether an access by `warp` and `other` with this stamp is over for a lane of the running warp.
+    // Whether an access by `warp` and `other` with this stamp is over for a lane of the running warp.
     bool ordered(uint32_t stamp, uint32_t warp, uint32_t other, uint32_t lane) const;
-    /// Checks and records one lane's access to a word or part of it; returns the access that it races with.
+    // Checks and records one lane's access to a word or part of it; returns the access that it races with.
     __attribute__((noinline)) AccessSite check(AccessKind kind, const Store& store, uint32_t lane, uint64_t address,
                                                uint32_t width);
     AccessSite check_read(Record& record, uint32_t lane, uint32_t word);
     AccessSite check_write(Record& record, uint32_t lane, uint32_t word, bool atomic, bool same_value);
     void note_read(Record& record, uint32_t lane, uint32_t word);
     Record* split(uint32_t word);
-    /// Whether a store writes what is there already, which no reader can see.
+    // Whether a store writes what is there already, which no reader can see.
     bool same_value(const Store& store, const Record& record, uint32_t lane, uint64_t address, uint32_t size) const;
 
     uint32_t counter_ = 0, floor_ = 0, tick_ = 0;

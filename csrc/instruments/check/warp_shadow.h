@@ -14,8 +14,8 @@ namespace sm70emu::check {
 inline const Row kCleanRows[4] = {};
 constexpr int kMaxRows = kMaxRegisters + 4;  // with those that stand for RZ
 
-/// Exact bits of a register row of which some bytes are bad in part: compilers keep predicates in single bits of a
-/// register whose other bits nothing has written.
+// Exact bits of a register row of which some bytes are bad in part: compilers keep predicates in single bits of a
+// register whose other bits nothing has written.
 struct PartialRow {
     uint32_t bits[2][kLanes];  // by kind
 };
@@ -41,7 +41,7 @@ struct WarpShadow {
         lanes = (lanes & ~exec) | (bad & exec);
     }
 
-    /// Whether nothing that the executing lanes read is bad.
+    // Whether nothing that the executing lanes read is bad.
     bool sources_clean(const Instruction& in, const Flow& flow, uint32_t exec) const {
         uint64_t any[4] = {};
         for (int i = 0; i < flow.row_count; ++i) {
@@ -61,7 +61,7 @@ struct WarpShadow {
         return is_partial(source.row) ? partial[source.row].bits[kind != 0][lane]
                                       : bits_of(of_kind(registers[source.row][lane], kind));
     }
-    /// Every write to a row, other than one that cleans it, comes through here or write_bits().
+    // Every write to a row, other than one that cleans it, comes through here or write_bits().
     void write(uint32_t row, uint32_t exec, const Row& value) {
         Row& target = registers[row];
         clean_lanes(target, exec);
@@ -73,7 +73,7 @@ struct WarpShadow {
 
     void clean_results(const Instruction& in, const Flow& flow, uint32_t exec) {
         for (int word = 0; word < flow.written; ++word) {
-            const uint32_t row = in.destination + uint32_t(word);
+            const uint32_t row = in.destination + static_cast<uint32_t>(word);
             clean_lanes(registers[row], exec);
             if (is_partial(row)) forget_bits(row, exec);
         }
@@ -84,8 +84,8 @@ struct WarpShadow {
     }
 };
 
-/// What the sources' shadow makes of the results', for rules that concern registers and predicates alone. Called before
-/// the instruction executes, and only if something that it reads is bad.
+// What the sources' shadow makes of the results', for rules that concern registers and predicates alone. Called before
+// the instruction executes, and only if something that it reads is bad.
 void propagate(WarpShadow& shadow, const Core& core, const Instruction& in, const Flow& flow, uint32_t exec);
 
 // --- rules of propagate_warp.cpp, which a clean source does not settle or which concern more than one lane
@@ -97,7 +97,7 @@ void propagate_to_predicates(WarpShadow& shadow, const Core& core, const Instruc
 void propagate_from_predicates(WarpShadow& shadow, const Core& core, const Instruction& in, uint32_t exec);
 void propagate_shuffle(WarpShadow& shadow, const Core& core, const Instruction& in, ShuffleMode mode, uint32_t exec);
 
-/// HMMA: an element of the result is bad if its row of A, its column of B or its addend is.
+// HMMA: an element of the result is bad if its row of A, its column of B or its addend is.
 void propagate_tensor_core(WarpShadow& shadow, const Instruction& in);
 
 }  // namespace sm70emu::check

@@ -10,18 +10,19 @@
 
 namespace sm70emu::timing {
 
-/// Set in the addresses of buffers that the launch before left in L2.
+// Set in the addresses of buffers that the launch before left in L2.
 constexpr uint64_t kWarm = 1ull << 55;
 
 class AddressMap {
  public:
     AddressMap() = default;
-    /// Buffers that overlap are one region. A region starts where CUDA's allocators would put it, at a multiple of 512
-    /// bytes, but for what its own address says within 64: torch gives CPU tensors that alignment.
-    /// `warm`: buffers that are in L2 when the launch starts.
+    // Buffers that overlap are one region. A region starts where CUDA's allocators would put it, at a multiple of 512
+    // bytes, but for what its own address says within 64: torch gives CPU tensors that alignment.
+    // `warm`: buffers that are in L2 when the launch starts.
     explicit AddressMap(const std::vector<GlobalBuffer>& buffers, const std::vector<GlobalBuffer>& warm = {}) {
-        for (const auto& buffer : buffers)
+        for (const auto& buffer : buffers) {
             if (buffer.bytes) regions_.push_back({buffer.address, buffer.address + buffer.bytes, 0, regions_.size()});
+        }
         std::sort(regions_.begin(), regions_.end(), [](const Region& a, const Region& b) { return a.begin < b.begin; });
         std::vector<Region> merged;
         for (const auto& region : regions_) {
@@ -34,10 +35,12 @@ class AddressMap {
         }
         regions_ = std::move(merged);
         for (auto& region : regions_) {
-            region.place = (uint64_t(region.order + 1) << 42) + region.begin % 64;
-            for (const auto& buffer : warm)
-                if (region.begin >= buffer.address && region.end <= buffer.address + buffer.bytes)
+            region.place = (static_cast<uint64_t>(region.order + 1) << 42) + region.begin % 64;
+            for (const auto& buffer : warm) {
+                if (region.begin >= buffer.address && region.end <= buffer.address + buffer.bytes) {
                     region.place |= kWarm;
+                }
+            }
         }
     }
 
@@ -47,7 +50,7 @@ class AddressMap {
                 std::upper_bound(regions_.begin(), regions_.end(), address,
                                  [](uint64_t value, const Region& region) { return value < region.begin; });
             if (after == regions_.begin() || !(after - 1)->has(address)) return address;
-            last_ = size_t(after - 1 - regions_.begin());
+            last_ = static_cast<size_t>(after - 1 - regions_.begin());
         }
         return regions_[last_].place + (address - regions_[last_].begin);
     }

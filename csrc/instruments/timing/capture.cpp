@@ -9,7 +9,7 @@
 namespace sm70emu::timing {
 namespace {
 
-/// Stack accesses of a warp lie lane by lane in memory of their own: lines above any host address.
+// Stack accesses of a warp lie lane by lane in memory of their own: lines above any host address.
 uint64_t stack_line(const Core& core, uint64_t word) {
     return (1ull << 56) + ((core.block->linear * 64 + core.warp->index) << 24) + word * kLanes * 4;
 }
@@ -54,7 +54,9 @@ class Capture : public ThreadObserver {
             }
             case Path::GlobalLoad:
             case Path::GlobalStore:
-            case Path::GlobalAtomic: touch(core, in, exec, operation, record, head, uint32_t(length)); return;
+            case Path::GlobalAtomic:
+                touch(core, in, exec, operation, record, head, static_cast<uint32_t>(length));
+                return;
             case Path::Barrier:
                 if (record) trace_.warps[warp].words.push_back(barrier_word(core, in, exec));
                 return;
@@ -64,8 +66,9 @@ class Capture : public ThreadObserver {
 
     bool enough() override {
         if (whole_) return false;
-        for (size_t w = 0; w < lengths_.size(); ++w)
+        for (size_t w = 0; w < lengths_.size(); ++w) {
             if (lengths_[w] < plan_.head_length && !live_->warps[w].finished()) return false;
+        }
         return true;
     }
 
@@ -86,7 +89,7 @@ class Capture : public ThreadObserver {
         const TouchedLines touched = operation.local ? touched_stack(core, in, exec) : touched_global(core, in, exec);
         if (record) {
             auto& words = trace_.warps[core.warp->index].words;
-            words.push_back(uint64_t(touched.count));
+            words.push_back(static_cast<uint64_t>(touched.count));
             for (const TouchedLine line : touched) words.push_back(line.word());
         }
         if (!head) return;
@@ -95,16 +98,16 @@ class Capture : public ThreadObserver {
         }
     }
 
-    /// Words of one number lie together for all lanes.
+    // Words of one number lie together for all lanes.
     static TouchedLines touched_stack(const Core& core, const Instruction& in, uint32_t exec) {
         LaneAddresses addresses = window_addresses(core, in);
         for_each_lane(exec, [&](int lane) {
-            addresses.at[lane] = stack_line(core, addresses.at[lane] / 4) + uint64_t(lane) * 4;
+            addresses.at[lane] = stack_line(core, addresses.at[lane] / 4) + static_cast<uint64_t>(lane) * 4;
         });
         return touched_lines(addresses, exec, 4);
     }
 
-    /// Generic addresses may mean shared memory or the stack: those count no lines.
+    // Generic addresses may mean shared memory or the stack: those count no lines.
     TouchedLines touched_global(const Core& core, const Instruction& in, uint32_t exec) const {
         LaneAddresses addresses = global_addresses(core, in);
         uint32_t global = 0;
@@ -120,8 +123,8 @@ class Capture : public ThreadObserver {
         const BarrierArrival arrival = barrier_arrival(core, in, __builtin_ctz(exec));
         BarrierStep step;
         step.number = arrival.number & 15;
-        step.lanes = uint32_t(__builtin_popcount(exec));
-        step.live_lanes = uint32_t(__builtin_popcount(core.warp->live));
+        step.lanes = static_cast<uint32_t>(__builtin_popcount(exec));
+        step.live_lanes = static_cast<uint32_t>(__builtin_popcount(core.warp->live));
         step.threads = arrival.threads;
         return step.word();
     }

@@ -13,12 +13,12 @@
 
 namespace sm70emu::timing {
 
-/// What the observers of all worker threads hand in, in any order.
+// What the observers of all worker threads hand in, in any order.
 struct Captured {
     std::mutex mutex;
     std::vector<BlockTrace> blocks;
     std::vector<BlockHead> heads;
-    /// By block number, whatever the worker threads did.
+    // By block number, whatever the worker threads did.
     void sort();
 };
 

@@ -17,7 +17,7 @@ constexpr uint32_t kCarveouts[] = {0, 8, 16, 32, 64, 96};
 // FMA of one tensor-pipe cycle of a sub-core, two operations each.
 constexpr double kTensorFlopsPerCycle = 256;
 
-/// The traced block that stands for another: the nearest.
+// The traced block that stands for another: the nearest.
 const BlockTrace& stand_in(const std::vector<BlockTrace>& blocks, uint64_t block) {
     const auto after = std::lower_bound(blocks.begin(), blocks.end(), block,
                                         [](const BlockTrace& trace, uint64_t value) { return trace.block < value; });
@@ -27,7 +27,7 @@ const BlockTrace& stand_in(const std::vector<BlockTrace>& blocks, uint64_t block
     return after->block - block < block - before->block ? *after : *before;
 }
 
-/// Blocks of an SM when all SMs keep step: its number and every so many after it.
+// Blocks of an SM when all SMs keep step: its number and every so many after it.
 std::vector<const BlockTrace*> list_of(uint64_t sm, uint64_t blocks, uint64_t sms,
                                        const std::vector<BlockTrace>& traces) {
     std::vector<const BlockTrace*> list;
@@ -37,11 +37,11 @@ std::vector<const BlockTrace*> list_of(uint64_t sm, uint64_t blocks, uint64_t sm
 
 double work_of(const std::vector<const BlockTrace*>& list) {
     double work = 0;
-    for (const auto* trace : list) work += double(trace->executed);
+    for (const auto* trace : list) work += static_cast<double>(trace->executed);
     return work;
 }
 
-/// Time until all are done if each takes as long as it has instructions and goes to the first free place.
+// Time until all are done if each takes as long as it has instructions and goes to the first free place.
 double makespan(const std::vector<double>& durations, uint64_t places) {
     std::priority_queue<double, std::vector<double>, std::greater<>> free;
     for (uint64_t i = 0; i < places; ++i) free.push(0);
@@ -59,18 +59,18 @@ double makespan(const std::vector<double>& durations, uint64_t places) {
 // that, so the mean of several starts stands for them.
 constexpr double kStartGaps[] = {0, 61, 149};
 
-/// Instructions a cycle between two times.
+// Instructions a cycle between two times.
 double rate(const Timeline& timeline, double from, double to) {
     double issued = 0;
-    const auto first = size_t(from / timeline.width), last = size_t(to / timeline.width);
+    const auto first = static_cast<size_t>(from / timeline.width), last = static_cast<size_t>(to / timeline.width);
     for (size_t i = first; i < std::min(last, timeline.buckets.size()); ++i) issued += timeline.buckets[i].issued;
-    return last > first ? issued / (double(last - first) * timeline.width) : 0;
+    return last > first ? issued / (static_cast<double>(last - first) * timeline.width) : 0;
 }
 
-/// Cycles of all the work, of which the run did a part: the rest goes on as the second half did.
+// Cycles of all the work, of which the run did a part: the rest goes on as the second half did.
 void extrapolate(Estimate& estimate, double work) {
     const SmResult& sm = estimate.sm;
-    const auto done = double(sm.issued);
+    const auto done = static_cast<double>(sm.issued);
     estimate.cycles = sm.cycles;
     if (sm.complete || done >= work) return;
     estimate.simulated_share = done / work;
@@ -87,7 +87,7 @@ Occupancy occupancy(const LaunchShape& shape, const Machine& machine) {
     Occupancy result;
     const auto take = [&](double blocks, const char* limit) {
         if (result.limit.empty() || blocks < result.blocks) {
-            result.blocks = uint32_t(blocks);
+            result.blocks = static_cast<uint32_t>(blocks);
             result.limit = limit;
         }
     };
@@ -110,10 +110,10 @@ Occupancy occupancy(const LaunchShape& shape, const Machine& machine) {
 Estimate compose(const LaunchShape& shape, const std::vector<BlockTrace>& blocks, const Program& program,
                  const Machine& machine, const L2Reuse& reuse, uint64_t instruction_budget) {
     const Occupancy occupied = occupancy(shape, machine);
-    const auto sms = uint64_t(machine.sms);
+    const auto sms = static_cast<uint64_t>(machine.sms);
     Estimate estimate;
     estimate.clock_mhz = machine.clock_mhz;
-    estimate.busy_sms = double(std::min(shape.blocks, sms));
+    estimate.busy_sms = static_cast<double>(std::min(shape.blocks, sms));
 
     // The SM whose list has the most work decides, of those that start with a traced block.
     SmRun run;
@@ -133,7 +133,7 @@ Estimate compose(const LaunchShape& shape, const std::vector<BlockTrace>& blocks
         // One wave: SMs with less work end earlier and leave L2 and DRAM to the others. Of what all SMs move, this
         // one's part is that of its work.
         double all = 0;
-        for (uint64_t b = 0; b < shape.blocks; ++b) all += double(stand_in(blocks, b).executed);
+        for (uint64_t b = 0; b < shape.blocks; ++b) all += static_cast<double>(stand_in(blocks, b).executed);
         run.sharing = std::max(1.0, all / work);
     }
     estimate.sharing = run.sharing;
@@ -151,7 +151,7 @@ Estimate compose(const LaunchShape& shape, const std::vector<BlockTrace>& blocks
             least = std::min(least, other.cycles);
             most = std::max(most, other.cycles);
         }
-        estimate.cycles = sum / double(std::size(kStartGaps));
+        estimate.cycles = sum / static_cast<double>(std::size(kStartGaps));
         estimate.phase_error = (most - least) / 2 / estimate.cycles;
     }
 
@@ -159,22 +159,23 @@ Estimate compose(const LaunchShape& shape, const std::vector<BlockTrace>& blocks
     double all_work = 0;
     std::vector<double> durations, own;
     for (uint64_t b = 0; b < shape.blocks; ++b) {
-        durations.push_back(double(stand_in(blocks, b).executed));
+        durations.push_back(static_cast<double>(stand_in(blocks, b).executed));
         all_work += durations.back();
     }
-    for (const auto* trace : run.blocks) own.push_back(double(trace->executed));
-    if (shape.blocks > sms * occupied.blocks)
+    for (const auto* trace : run.blocks) own.push_back(static_cast<double>(trace->executed));
+    if (shape.blocks > sms * occupied.blocks) {
         estimate.balance = makespan(durations, sms * occupied.blocks) / makespan(own, occupied.blocks);
+    }
     estimate.cycles *= estimate.balance;
     estimate.ms = estimate.cycles / machine.clock_mhz / 1e3 + machine.launch_us / 1e3;
     estimate.sampling_error = sampling_error(blocks, shape.blocks);
 
-    const double scale = estimate.sm.issued ? all_work / double(estimate.sm.issued) : 0;
+    const double scale = estimate.sm.issued ? all_work / static_cast<double>(estimate.sm.issued) : 0;
     estimate.instructions = all_work;
     estimate.dram_read_bytes = estimate.sm.memory.dram_read_bytes * scale;
     estimate.dram_write_bytes = estimate.sm.memory.dram_write_bytes * scale;
     estimate.tensor_flops =
-        estimate.sm.busy[size_t(Pipe::Tensor)] * kTensorFlopsPerCycle * 2 / machine.tensor_issue * scale;
+        estimate.sm.busy[static_cast<size_t>(Pipe::Tensor)] * kTensorFlopsPerCycle * 2 / machine.tensor_issue * scale;
     return estimate;
 }
 

@@ -30,8 +30,9 @@ L2Reuse replay_heads(const std::vector<BlockHead>& heads, const Program& program
     using Next = std::pair<uint32_t, size_t>;  // order, block
     std::priority_queue<Next, std::vector<Next>, std::greater<>> queue;
     std::vector<size_t> at(heads.size(), 0);
-    for (size_t i = 0; i < sorted.size(); ++i)
+    for (size_t i = 0; i < sorted.size(); ++i) {
         if (!sorted[i].empty()) queue.push({sorted[i][0].order, i});
+    }
     while (!queue.empty()) {
         const size_t block = queue.top().second;
         queue.pop();
@@ -41,7 +42,7 @@ L2Reuse replay_heads(const std::vector<BlockHead>& heads, const Program& program
         const uint64_t tag = access.line.tag();
         if (!access.store && !program[access.pc].past_l1) {
             if (CacheLine* line = l1[block].find(tag)) {
-                const uint8_t missing = sectors & uint8_t(~line->sectors);
+                const uint8_t missing = sectors & static_cast<uint8_t>(~line->sectors);
                 line->sectors |= sectors;
                 sectors = missing;
             }
@@ -49,12 +50,14 @@ L2Reuse replay_heads(const std::vector<BlockHead>& heads, const Program& program
         if (!sectors) continue;
         CacheLine* line = l2.find(tag);
         const bool warm = !access.store && (tag << 7 & kWarm);
-        const uint8_t present = warm ? 15 : access.store ? line->dirty : uint8_t(line->sectors | line->dirty);
-        const uint8_t missing = sectors & uint8_t(~present);
+        const uint8_t present = warm           ? 15
+                                : access.store ? line->dirty
+                                               : static_cast<uint8_t>(line->sectors | line->dirty);
+        const uint8_t missing = sectors & static_cast<uint8_t>(~present);
         (access.store ? line->dirty : line->sectors) |= sectors;
         for (Traffic* traffic : {&reuse.by_instruction[access.pc], access.store ? &reuse.stores : &reuse.loads}) {
-            traffic->sectors += uint64_t(__builtin_popcount(sectors));
-            traffic->dram += uint64_t(__builtin_popcount(missing));
+            traffic->sectors += static_cast<uint64_t>(__builtin_popcount(sectors));
+            traffic->dram += static_cast<uint64_t>(__builtin_popcount(missing));
         }
     }
     return reuse;

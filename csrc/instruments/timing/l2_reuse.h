@@ -18,14 +18,14 @@ struct Traffic {
 struct L2Reuse {
     std::vector<Traffic> by_instruction;
     Traffic loads, stores;
-    /// Part of the sectors of an instruction that go to DRAM. One that no head reached is taken to miss.
+    // Part of the sectors of an instruction that go to DRAM. One that no head reached is taken to miss.
     double dram_share(uint32_t pc) const {
         const Traffic& traffic = by_instruction[pc];
-        return traffic.sectors ? double(traffic.dram) / double(traffic.sectors) : 1.0;
+        return traffic.sectors ? static_cast<double>(traffic.dram) / static_cast<double>(traffic.sectors) : 1.0;
     }
 };
 
-/// `l1_bytes`: what one block has of its SM's L1.
+// `l1_bytes`: what one block has of its SM's L1.
 L2Reuse replay_heads(const std::vector<BlockHead>& heads, const Program& program, const Machine& machine,
                      double l1_bytes);
 

@@ -98,8 +98,9 @@ const std::vector<Parameter>& table() {
 }
 
 const Parameter& find(const std::string& name) {
-    for (const auto& row : table())
+    for (const auto& row : table()) {
         if (name == row.name) return row;
+    }
     fail("timing: got parameter '" + name + "', which is not in the table of machine_table.cpp");
 }
 

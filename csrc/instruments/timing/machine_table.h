@@ -6,11 +6,11 @@
 
 namespace sm70emu::timing {
 
-/// Every estimate carries it. It changes with any value, source or meaning in the table, and a change that claims speed
-/// does not touch it.
+// Every estimate carries it. It changes with any value, source or meaning in the table, and a change that claims speed
+// does not touch it.
 constexpr int kRevision = 3;
 
-/// Cycles are the SM's. Fields are doubles, whole or not, so that one table names them all.
+// Cycles are the SM's. Fields are doubles, whole or not, so that one table names them all.
 struct Machine {
     // The chip.
     double sms, clock_mhz;
@@ -45,7 +45,7 @@ struct Parameter {
 
 const std::vector<Parameter>& parameters();
 
-/// A board: rows of the table that differ from the first, the V100-SXM2 with 80 SMs.
+// A board: rows of the table that differ from the first, the V100-SXM2 with 80 SMs.
 struct Board {
     const char* name;
     std::vector<std::pair<const char*, double>> changes;
@@ -54,13 +54,13 @@ struct Board {
 
 const std::vector<Board>& boards();
 
-/// The table's values.
+// The table's values.
 Machine default_machine();
-/// Applies a board's rows; throws if there is no such board.
+// Applies a board's rows; throws if there is no such board.
 void apply_board(Machine& machine, const std::string& board);
-/// Replaces one value, for "what if"; throws if there is no such parameter or the value is not positive.
+// Replaces one value, for "what if"; throws if there is no such parameter or the value is not positive.
 void set_parameter(Machine& machine, const std::string& name, double value);
-/// Sixteen hexadecimal digits that differ when any value of the table does.
+// Sixteen hexadecimal digits that differ when any value of the table does.
 std::string table_digest();
 
 }  // namespace sm70emu::timing

@@ -33,9 +33,9 @@ Path path_of(const ParsedInstruction& in, Pipe pipe) {
     return Path::Fixed;
 }
 
-/// Registers are in two banks, by their lowest bit, that give two operands a cycle each (Jia et al. 2018). Operands
-/// that the previous instruction kept with .reuse at the same position need no read. HMMA reads its pairs over two
-/// cycles.
+// Registers are in two banks, by their lowest bit, that give two operands a cycle each (Jia et al. 2018). Operands
+// that the previous instruction kept with .reuse at the same position need no read. HMMA reads its pairs over two
+// cycles.
 int bank_conflicts(const ParsedInstruction& in, const ParsedInstruction* previous) {
     if (in.opcode == "HMMA" || in.operands.size() < 4) return 0;
     int reads[2] = {0, 0};
@@ -50,9 +50,10 @@ int bank_conflicts(const ParsedInstruction& in, const ParsedInstruction* previou
             bool kept = false;
             for (size_t j = 1; j < previous->operands.size(); ++j) {
                 if (previous->operands[j].kind == OperandKind::Predicate) continue;
-                if (before++ == at)
+                if (before++ == at) {
                     kept = previous->operands[j].kind == OperandKind::Register &&
                            previous->operands[j].index == operand.index;
+                }
             }
             if (kept) continue;
         }
@@ -61,12 +62,13 @@ int bank_conflicts(const ParsedInstruction& in, const ParsedInstruction* previou
     return std::max(reads[0], reads[1]) > 2 ? 1 : 0;
 }
 
-/// "SB0" and the count of DEPBAR.LE.
+// "SB0" and the count of DEPBAR.LE.
 void read_depbar(const ParsedInstruction& in, ModelOperation& out) {
     for (const auto& operand : in.operands) {
-        if (operand.kind == OperandKind::Special && operand.text.size() == 3 && operand.text.substr(0, 2) == "SB")
-            out.waited_barrier = uint8_t(operand.text[2] - '0');
-        if (operand.kind == OperandKind::Immediate) out.wait_until_count = uint8_t(operand.value);
+        if (operand.kind == OperandKind::Special && operand.text.size() == 3 && operand.text.substr(0, 2) == "SB") {
+            out.waited_barrier = static_cast<uint8_t>(operand.text[2] - '0');
+        }
+        if (operand.kind == OperandKind::Immediate) out.wait_until_count = static_cast<uint8_t>(operand.value);
     }
 }
 
@@ -82,12 +84,14 @@ Program make_program(const LoadedKernel& kernel, const Machine& machine) {
         out.control = in.control;
         const PipeUse use = pipe_use(in);
         out.pipe = use.pipe;
-        out.issue_cycles = uint8_t(std::max(1u, use.cycles));
+        out.issue_cycles = static_cast<uint8_t>(std::max(1u, use.cycles));
         out.path = path_of(in, use.pipe);
         out.access_kind = memory_use(in.opcode).kind;
-        if (out.path == Path::Tensor) out.issue_cycles = uint8_t(use.cycles / 2 * uint32_t(machine.tensor_issue));
-        out.bank_conflicts =
-            uint8_t(bank_conflicts(in, has_previous ? &previous : nullptr) * int(machine.bank_conflict_cycles));
+        if (out.path == Path::Tensor) {
+            out.issue_cycles = static_cast<uint8_t>(use.cycles / 2 * static_cast<uint32_t>(machine.tensor_issue));
+        }
+        out.bank_conflicts = static_cast<uint8_t>(bank_conflicts(in, has_previous ? &previous : nullptr) *
+                                                  static_cast<int>(machine.bank_conflict_cycles));
         out.past_l1 = has(in, "GPU") || has(in, "SYS") ? has(in, "STRONG") : false;
         out.local = in.opcode == "LDL" || in.opcode == "STL";
         out.arrives_only = in.opcode == "BAR" && has(in, "ARV");

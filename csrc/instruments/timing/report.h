@@ -8,7 +8,7 @@
 
 namespace sm70emu::timing {
 
-/// Everything that is told about one launch.
+// Everything that is told about one launch.
 struct LaunchReport {
     std::string kernel;
     uint32_t grid[3] = {}, block[3] = {};
@@ -25,7 +25,7 @@ struct LaunchReport {
 
 std::string to_json(const LaunchReport& launch, const Machine& machine);
 std::string machine_to_json(const Machine& machine, const std::string& board, const std::vector<std::string>& changed);
-/// The table with its sources.
+// The table with its sources.
 std::string table_to_json();
 
 }  // namespace sm70emu::timing

@@ -31,11 +31,13 @@ CapturePlan plan_capture(uint64_t blocks, uint64_t concurrent, uint32_t warps, c
     // grows or falls with the number, the first pair shows it.
     for (uint64_t i = 0; i < whole; ++i) {
         const uint64_t part = i % 2 ? whole - 1 - i / 2 : i / 2;
-        const auto middle = uint64_t((static_cast<unsigned __int128>(2 * part + 1) * blocks) / (2 * whole));
-        if (i < kRound)
+        const auto middle =
+            static_cast<uint64_t>((static_cast<unsigned __int128>(2 * part + 1) * blocks) / (2 * whole));
+        if (i < kRound) {
             plan.whole.insert(middle);
-        else
+        } else {
             plan.pending.push_back(middle);
+        }
     }
     plan.heads = std::min(blocks, concurrent);
     plan.head_length = std::max(limits.least_head, limits.head_instructions / (plan.heads * warps));
@@ -55,8 +57,9 @@ std::vector<uint64_t> next_round(CapturePlan& plan, const std::vector<BlockTrace
     if (are_enough(traces, blocks, limits)) {
         // The others' beginnings are still wanted.
         std::vector<uint64_t> heads;
-        for (const uint64_t block : plan.pending)
+        for (const uint64_t block : plan.pending) {
             if (block < plan.heads) heads.push_back(block);
+        }
         plan.pending.clear();
         return heads;
     }
@@ -70,9 +73,11 @@ std::vector<uint64_t> next_round(CapturePlan& plan, const std::vector<BlockTrace
 double sampling_error(const std::vector<BlockTrace>& traces, uint64_t blocks) {
     if (traces.size() < 2 || traces.size() >= blocks) return 0;
     double sum = 0, squares = 0;
-    for (const auto& trace : traces) sum += double(trace.executed);
-    const auto count = double(traces.size()), mean = sum / count;
-    for (const auto& trace : traces) squares += (double(trace.executed) - mean) * (double(trace.executed) - mean);
+    for (const auto& trace : traces) sum += static_cast<double>(trace.executed);
+    const auto count = static_cast<double>(traces.size()), mean = sum / count;
+    for (const auto& trace : traces) {
+        squares += (static_cast<double>(trace.executed) - mean) * (static_cast<double>(trace.executed) - mean);
+    }
     return std::sqrt(squares / (count - 1) / count) / mean;
 }
 

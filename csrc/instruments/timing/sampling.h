@@ -17,8 +17,8 @@ struct CaptureLimits {
     uint64_t least_head = 1024;               // a warp
 };
 
-/// Blocks run in rounds, each of them once, so that what is decided between rounds depends on nothing but what they
-/// executed.
+// Blocks run in rounds, each of them once, so that what is decided between rounds depends on nothing but what they
+// executed.
 struct CapturePlan {
     std::set<uint64_t> whole;       // run from start to end, in this round or one before
     std::vector<uint64_t> pending;  // come next, two a round, unless those before are enough
@@ -29,13 +29,13 @@ struct CapturePlan {
 
 CapturePlan plan_capture(uint64_t blocks, uint64_t concurrent, uint32_t warps, const CaptureLimits& limits);
 
-/// The blocks of the first round.
+// The blocks of the first round.
 std::vector<uint64_t> first_round(const CapturePlan& plan);
-/// Those of the next one, after `traces`; none: it is over.
+// Those of the next one, after `traces`; none: it is over.
 std::vector<uint64_t> next_round(CapturePlan& plan, const std::vector<BlockTrace>& traces, uint64_t blocks,
                                  const CaptureLimits& limits);
 
-/// Standard error of the mean of the traced blocks' lengths, as a part of it.
+// Standard error of the mean of the traced blocks' lengths, as a part of it.
 double sampling_error(const std::vector<BlockTrace>& traces, uint64_t blocks);
 
 }  // namespace sm70emu::timing

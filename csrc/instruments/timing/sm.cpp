@@ -32,23 +32,27 @@ SmSimulation::SmSimulation(const SmRun& run, const Program& program, const Machi
 }
 
 SmResult SmSimulation::simulate() {
-    for (uint32_t i = 0; i < run_.residency && next_block_ < run_.blocks.size(); ++i)
+    for (uint32_t i = 0; i < run_.residency && next_block_ < run_.blocks.size(); ++i) {
         start_block(
             whole_cycles(machine_.block_start_cycles + i * (run_.sharing * machine_.dispatch_cycles + run_.start_gap)));
+    }
     while (!stopped_) {
         int64_t now = kNever;
         for (const auto& sub_core : sub_cores_) now = std::min(now, sub_core.wake);
         if (now == kNever) break;
         now_ = now;
-        for (auto& sub_core : sub_cores_)
+        for (auto& sub_core : sub_cores_) {
             if (sub_core.wake <= now && !stopped_) sub_core.wake = step(sub_core);
+        }
         if (run_.instructions && result_.issued >= run_.instructions) stopped_ = true;
     }
     result_.complete = !stopped_ && !resident_;
-    result_.cycles = result_.complete ? std::max(double(now_), memory_.drained()) : double(now_);
+    result_.cycles =
+        result_.complete ? std::max(static_cast<double>(now_), memory_.drained()) : static_cast<double>(now_);
     result_.memory = memory_.counters();
-    for (auto& span : result_.blocks)
+    for (auto& span : result_.blocks) {
         if (span.end == 0) span.end = result_.cycles;
+    }
     return std::move(result_);
 }
 
@@ -60,10 +64,10 @@ void SmSimulation::start_block(int64_t when) {
     ResidentBlock& block = *blocks_.back();
     block.trace = trace;
     block.span = result_.blocks.size();
-    block.salt = uint64_t(next_block_) << 40;
-    block.running = uint32_t(trace->warps.size());
+    block.salt = static_cast<uint64_t>(next_block_) << 40;
+    block.running = static_cast<uint32_t>(trace->warps.size());
     block.warps.resize(trace->warps.size());
-    result_.blocks.push_back({trace->block, double(when), 0});
+    result_.blocks.push_back({trace->block, static_cast<double>(when), 0});
     ++resident_;
     for (uint32_t i = 0; i < block.warps.size(); ++i) {
         ResidentWarp& warp = block.warps[i];
@@ -71,15 +75,20 @@ void SmSimulation::start_block(int64_t when) {
         warp.block = &block;
         warp.index = i;
         // Warps go round the sub-cores; a place that a block left is taken where there are fewest.
-        for (int s = 1; s < kSubCores; ++s)
-            if (sub_cores_[size_t(s)].warps.size() < sub_cores_[size_t(warp.sub_core)].warps.size()) warp.sub_core = s;
-        SubCore& sub_core = sub_cores_[size_t(warp.sub_core)];
+        for (int s = 1; s < kSubCores; ++s) {
+            if (sub_cores_[static_cast<size_t>(s)].warps.size() <
+                sub_cores_[static_cast<size_t>(warp.sub_core)].warps.size()) {
+                warp.sub_core = s;
+            }
+        }
+        SubCore& sub_core = sub_cores_[static_cast<size_t>(warp.sub_core)];
         sub_core.warps.push_back(&warp);
         warp.earliest = when;
         sub_core.wake = std::min(sub_core.wake, when);
     }
-    for (auto& warp : block.warps)
+    for (auto& warp : block.warps) {
         if (warp.at_end()) finish_warp(warp);
+    }
 }
 
 void SmSimulation::finish_warp(ResidentWarp& warp) {
@@ -87,12 +96,12 @@ void SmSimulation::finish_warp(ResidentWarp& warp) {
         stopped_ = true;  // the trace was cut here
         return;
     }
-    SubCore& sub_core = sub_cores_[size_t(warp.sub_core)];
+    SubCore& sub_core = sub_cores_[static_cast<size_t>(warp.sub_core)];
     sub_core.warps.erase(std::find(sub_core.warps.begin(), sub_core.warps.end(), &warp));
     if (sub_core.last == &warp) sub_core.last = nullptr;
     ResidentBlock& block = *warp.block;
     if (--block.running == 0) {
-        result_.blocks[block.span].end = double(now_);
+        result_.blocks[block.span].end = static_cast<double>(now_);
         --resident_;
         // The warps are not read again: the memory is kept until the end, since callers still hold references.
         if (next_block_ < run_.blocks.size()) start_block(now_ + whole_cycles(machine_.block_start_cycles));
@@ -103,7 +112,7 @@ void SmSimulation::finish_warp(ResidentWarp& warp) {
 
 // --- issue
 
-/// One look at a sub-core: issues if a warp can, and says when to look again.
+// One look at a sub-core: issues if a warp can, and says when to look again.
 int64_t SmSimulation::step(SubCore& sub_core) {
     int64_t next = kNever;
     blocked_.clear();
@@ -136,15 +145,15 @@ int64_t SmSimulation::step(SubCore& sub_core) {
             }
         }
     }
-    const auto cycles = double(std::min<int64_t>(next, now_ + 1000000) - now_);
+    const auto cycles = static_cast<double>(std::min<int64_t>(next, now_ + 1000000) - now_);
     for (const auto& entry : blocked_) {
         const bool one = entry.stall == Stall::Selected || entry.stall == Stall::NotSelected;
-        result_.instructions[entry.pc].stalls[size_t(entry.stall)] += one ? 1.0 : cycles;
+        result_.instructions[entry.pc].stalls[static_cast<size_t>(entry.stall)] += one ? 1.0 : cycles;
     }
     return next;
 }
 
-/// Pipe, queue and issue slot for the warp's next instruction.
+// Pipe, queue and issue slot for the warp's next instruction.
 SmSimulation::Availability SmSimulation::resources_free(const SubCore& sub_core, const ResidentWarp& warp) const {
     if (sub_core.issue_free > now_) return {sub_core.issue_free, Stall::Dispatch};
     if (warp.skipped()) return {now_, Stall::NotSelected};
@@ -156,7 +165,7 @@ SmSimulation::Availability SmSimulation::resources_free(const SubCore& sub_core,
         case Path::GlobalLoad:
         case Path::GlobalStore:
         case Path::GlobalAtomic: return {sub_core.lg.has_place(), Stall::LgThrottle};
-        default: return {sub_core.pipe_free[size_t(operation.pipe)], Stall::MathPipeThrottle};
+        default: return {sub_core.pipe_free[static_cast<size_t>(operation.pipe)], Stall::MathPipeThrottle};
     }
 }
 
@@ -181,10 +190,12 @@ void SmSimulation::issue(SubCore& sub_core, ResidentWarp& warp) {
     }
     const Completion& done = issued.completion;
     const ControlCode& control = operation.control;
-    if (control.write_barrier < kScoreboards)
+    if (control.write_barrier < kScoreboards) {
         warp.scoreboards[control.write_barrier].add(done.result, done.result_for_tensor, done.stall);
-    if (control.read_barrier < kScoreboards)
+    }
+    if (control.read_barrier < kScoreboards) {
         warp.scoreboards[control.read_barrier].add(done.operands, done.operands, done.stall);
+    }
     if (warp.at_end()) {
         finish_warp(warp);
         return;
@@ -205,12 +216,12 @@ void SmSimulation::issue(SubCore& sub_core, ResidentWarp& warp) {
     }
 }
 
-/// Sets when the next instruction may issue, and accounts for the cycles until then.
+// Sets when the next instruction may issue, and accounts for the cycles until then.
 void SmSimulation::schedule(SubCore& sub_core, ResidentWarp& warp, int64_t ready, Stall ready_stall) {
     const uint32_t pc = warp.pc();
     const ModelOperation& operation = program_[pc];
     auto& stalls = result_.instructions[pc].stalls;
-    stalls[size_t(ready_stall)] += double(ready - now_ - 1);
+    stalls[static_cast<size_t>(ready_stall)] += static_cast<double>(ready - now_ - 1);
     int64_t earliest = ready;
     const uint32_t line = pc / kInstructionLine;
     if (line != warp.line) {
@@ -218,14 +229,14 @@ void SmSimulation::schedule(SubCore& sub_core, ResidentWarp& warp, int64_t ready
         const int64_t fetched = fetch(sub_core, line);
         fetch(sub_core, line + 1);  // the prefetcher runs ahead of a warp
         if (fetched > earliest) {
-            stalls[size_t(Stall::NoInstruction)] += double(fetched - earliest);
+            stalls[static_cast<size_t>(Stall::NoInstruction)] += static_cast<double>(fetched - earliest);
             earliest = fetched;
         }
     }
     int64_t clear = earliest;
     Stall stall = Stall::Wait;
     for (uint32_t mask = operation.control.wait_mask; mask; mask &= mask - 1) {
-        const Scoreboard& scoreboard = warp.scoreboards[size_t(__builtin_ctz(mask))];
+        const Scoreboard& scoreboard = warp.scoreboards[static_cast<size_t>(__builtin_ctz(mask))];
         const int64_t zero = operation.path == Path::Tensor ? scoreboard.zero_for_tensor : scoreboard.zero;
         if (zero > clear) {
             clear = zero;
@@ -240,17 +251,18 @@ void SmSimulation::schedule(SubCore& sub_core, ResidentWarp& warp, int64_t ready
             stall = scoreboard.stall;
         }
     }
-    if (clear > earliest) stalls[size_t(stall)] += double(clear - earliest);
+    if (clear > earliest) stalls[static_cast<size_t>(stall)] += static_cast<double>(clear - earliest);
     warp.earliest = clear;
     sub_core.wake = std::min(sub_core.wake, clear);
 }
 
-/// When a line of instructions is in the sub-core's cache.
+// When a line of instructions is in the sub-core's cache.
 int64_t SmSimulation::fetch(SubCore& sub_core, uint32_t line) const {
     CacheLine* cached = sub_core.instructions.find(line);
     if (!cached->sectors) {
         cached->sectors = 1;
-        sub_core.fetch_free = std::max(sub_core.fetch_free, double(now_)) + machine_.instruction_fetch_cycles;
+        sub_core.fetch_free =
+            std::max(sub_core.fetch_free, static_cast<double>(now_)) + machine_.instruction_fetch_cycles;
         cached->ready = sub_core.fetch_free;
     }
     return whole_cycles(cached->ready);

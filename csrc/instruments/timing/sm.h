@@ -12,7 +12,7 @@
 
 namespace sm70emu::timing {
 
-/// What a warp does with a cycle, by the names of Nsight Compute.
+// What a warp does with a cycle, by the names of Nsight Compute.
 enum class Stall : uint8_t {
     Selected,
     Wait,              // a fixed latency, by the compiler's stall count
@@ -29,7 +29,7 @@ enum class Stall : uint8_t {
     Dispatch,  // register banks
     NotSelected,
 };
-constexpr int kStalls = int(Stall::NotSelected) + 1;
+constexpr int kStalls = static_cast<int>(Stall::NotSelected) + 1;
 const char* stall_name(Stall stall);
 
 struct InstructionCounters {
@@ -37,7 +37,7 @@ struct InstructionCounters {
     std::array<double, kStalls> stalls{};  // warp cycles
 };
 
-/// Activity of the SM over time.
+// Activity of the SM over time.
 struct Bucket {
     double issued = 0;                  // warp instructions
     std::array<double, kPipes> busy{};  // pipe cycles, all sub-cores; the LSU's are the port's wavefronts
@@ -48,7 +48,7 @@ struct Timeline {
     double width = 64;  // cycles a bucket
     std::vector<Bucket> buckets;
 
-    /// The bucket of a cycle; buckets grow twice as wide when there are too many.
+    // The bucket of a cycle; buckets grow twice as wide when there are too many.
     Bucket& at(double cycle);
 };
 

@@ -6,16 +6,16 @@
 namespace sm70emu::timing {
 
 void SmSimulation::use_pipe(SubCore& sub_core, const ModelOperation& operation) {
-    sub_core.pipe_free[size_t(operation.pipe)] = now_ + operation.issue_cycles;
+    sub_core.pipe_free[static_cast<size_t>(operation.pipe)] = now_ + operation.issue_cycles;
     occupy(operation.pipe, operation.issue_cycles);
 }
 
 void SmSimulation::occupy(Pipe pipe, double cycles) {
-    result_.busy[size_t(pipe)] += cycles;
-    bucket_now().busy[size_t(pipe)] += cycles;
+    result_.busy[static_cast<size_t>(pipe)] += cycles;
+    bucket_now().busy[static_cast<size_t>(pipe)] += cycles;
 }
 
-/// Sends an instruction through its pipe.
+// Sends an instruction through its pipe.
 SmSimulation::IssueResult SmSimulation::execute(SubCore& sub_core, ResidentWarp& warp, uint32_t pc,
                                                 const ModelOperation& operation) {
     IssueResult issued;
@@ -51,12 +51,12 @@ SmSimulation::IssueResult SmSimulation::execute(SubCore& sub_core, ResidentWarp&
             const int64_t start = sub_core.mio.pass(now_, machine_.mio_spacing, sub_core.xu_free);
             sub_core.xu_free = start + operation.issue_cycles;
             occupy(Pipe::Xu, operation.issue_cycles);
-            finish(double(start - now_) + machine_.xu_latency, Stall::ShortScoreboard);
+            finish(static_cast<double>(start - now_) + machine_.xu_latency, Stall::ShortScoreboard);
             done.operands = start + operation.issue_cycles;
             break;
         }
         case Path::Shared: {
-            const auto wavefronts = int64_t(warp.trace->words[warp.word++]);
+            const auto wavefronts = static_cast<int64_t>(warp.trace->words[warp.word++]);
             done = port(sub_core.mio, machine_.shared_latency, wavefronts);
             break;
         }
@@ -81,11 +81,11 @@ SmSimulation::IssueResult SmSimulation::execute(SubCore& sub_core, ResidentWarp&
     return issued;
 }
 
-/// The SM's port takes a wavefront per cycle, for all sub-cores together.
+// The SM's port takes a wavefront per cycle, for all sub-cores together.
 SmSimulation::Completion SmSimulation::port(Queue& queue, double latency, int64_t wavefronts) {
     const int64_t start = queue.pass(now_, machine_.mio_spacing, port_free_);
     port_free_ = start + wavefronts;
-    occupy(Pipe::Lsu, double(wavefronts));
+    occupy(Pipe::Lsu, static_cast<double>(wavefronts));
     Completion done;
     done.result = done.result_for_tensor = start + whole_cycles(latency) + wavefronts - 1;
     done.operands = start + whole_cycles(machine_.operands_read_cycles) + wavefronts - 1;
@@ -96,21 +96,23 @@ SmSimulation::Completion SmSimulation::port(Queue& queue, double latency, int64_
 SmSimulation::Completion SmSimulation::access(SubCore& sub_core, ResidentWarp& warp, uint32_t pc,
                                               const ModelOperation& operation) {
     const uint64_t* words = &warp.trace->words[warp.word];
-    const auto lines = int(words[0]);
-    warp.word += 1 + size_t(lines);
+    const auto lines = static_cast<int>(words[0]);
+    warp.word += 1 + static_cast<size_t>(lines);
     int sectors = 0;
     for (int i = 1; i <= lines; ++i) sectors += TouchedLine(words[i]).sector_count();
     const int64_t wavefronts =
-        std::max<int64_t>(1, std::max(whole_cycles(lines / machine_.l1_tags), int64_t(sectors + 3) / 4));
+        std::max<int64_t>(1, std::max(whole_cycles(lines / machine_.l1_tags), static_cast<int64_t>(sectors + 3) / 4));
     int64_t free = port_free_;
-    if (operation.path != Path::GlobalLoad) free = std::max(free, whole_cycles(memory_.store_gate(double(now_))));
+    if (operation.path != Path::GlobalLoad) {
+        free = std::max(free, whole_cycles(memory_.store_gate(static_cast<double>(now_))));
+    }
     const int64_t start = sub_core.lg.pass(now_, machine_.mio_spacing, free);
     port_free_ = start + wavefronts;
-    occupy(Pipe::Lsu, double(wavefronts));
+    occupy(Pipe::Lsu, static_cast<double>(wavefronts));
     const double before = memory_.counters().dram_read_bytes + memory_.counters().dram_write_bytes;
-    double last = double(start) + machine_.l1_latency;
+    double last = static_cast<double>(start) + machine_.l1_latency;
     for (int i = 0; i < lines; ++i) {
-        const double at = double(start + std::min<int64_t>(i, wavefronts - 1));
+        const double at = static_cast<double>(start + std::min<int64_t>(i, wavefronts - 1));
         const TouchedLine line(words[i + 1]);
         if (operation.path == Path::GlobalLoad) {
             last = std::max(last, memory_.load(at, pc, line, warp.block->salt, operation.past_l1));
@@ -132,7 +134,7 @@ SmSimulation::Completion SmSimulation::access(SubCore& sub_core, ResidentWarp& w
 
 // --- barriers
 
-/// The barrier at which the warp now waits, or null if it goes on.
+// The barrier at which the warp now waits, or null if it goes on.
 ModelBarrier* SmSimulation::arrive(ResidentWarp& warp, const ModelOperation& operation) {
     const BarrierStep step = BarrierStep::from_word(warp.trace->words[warp.word++]);
     uint32_t& arrived_lanes = warp.barrier_lanes[step.number];
@@ -158,8 +160,8 @@ void SmSimulation::release_if_full(ResidentBlock& block, ModelBarrier& barrier) 
     for (ResidentWarp* warp : waiting) {
         if (warp->at_end()) continue;
         auto& stalls = result_.instructions[warp->pc() ? warp->pc() - 1 : 0].stalls;
-        stalls[size_t(Stall::Barrier)] += double(now_ - warp->arrived);
-        schedule(sub_cores_[size_t(warp->sub_core)], *warp, now_ + whole_cycles(machine_.barrier_latency),
+        stalls[static_cast<size_t>(Stall::Barrier)] += static_cast<double>(now_ - warp->arrived);
+        schedule(sub_cores_[static_cast<size_t>(warp->sub_core)], *warp, now_ + whole_cycles(machine_.barrier_latency),
                  Stall::Barrier);
     }
 }

@@ -23,8 +23,8 @@ SmMemory::SmMemory(const Machine& machine, const L2Reuse& reuse, double l1_bytes
       dram_(machine.dram_gbps * 1000 / machine.clock_mhz / sharing, machine.l2_port_bytes, machine.burst_cycles),
       cycles_per_ns_(machine.clock_mhz / 1000) {}
 
-/// The sectors of an instruction that go to DRAM: its share, the fraction kept for the next time, so that whole sectors
-/// come out.
+// The sectors of an instruction that go to DRAM: its share, the fraction kept for the next time, so that whole sectors
+// come out.
 double SmMemory::dram_sectors(uint32_t pc, int sectors) {
     owed_[pc] += reuse_.dram_share(pc) * sectors;
     const double whole = std::floor(owed_[pc] + 1e-9);
@@ -49,7 +49,7 @@ double SmMemory::load(double now, uint32_t pc, TouchedLine line, uint64_t salt, 
     counters_.l1_sectors += __builtin_popcount(sectors);
     CacheLine* cached = past_l1 ? nullptr : l1_.find(line.tag() ^ salt);
     if (cached) {
-        const auto missing = uint8_t(sectors & ~cached->sectors);
+        const auto missing = static_cast<uint8_t>(sectors & ~cached->sectors);
         counters_.l1_hit_sectors += __builtin_popcount(sectors & cached->sectors);
         if (missing != sectors) done = std::max(done, cached->ready);
         cached->sectors |= sectors;

@@ -18,19 +18,19 @@ struct MemoryCounters {
     double dram_busy = 0, l2_busy = 0;  // cycles
 };
 
-/// What an SM gets of something that all SMs share: its part on average, and more for a while if it took less before.
+// What an SM gets of something that all SMs share: its part on average, and more for a while if it took less before.
 class Share {
  public:
     Share(double bytes_per_cycle, double port_bytes, double burst_cycles)
         : rate_(std::min(bytes_per_cycle, port_bytes)), port_(port_bytes), burst_(burst_cycles) {}
-    /// When the bytes have passed.
+    // When the bytes have passed.
     double pass(double now, double bytes) {
         const double start = std::max({now, port_free_, due_});
         due_ = std::max(due_, now - burst_) + bytes / rate_;
         port_free_ = start + bytes / port_;
         return port_free_;
     }
-    /// When it would be idle if it served at its average.
+    // When it would be idle if it served at its average.
     double free() const { return std::max(due_, port_free_); }
     double busy(double bytes) const { return bytes / rate_; }
 
@@ -41,19 +41,19 @@ class Share {
 
 class SmMemory {
  public:
-    /// `sharing`: the SMs that are busy, this one included.
+    // `sharing`: the SMs that are busy, this one included.
     SmMemory(const Machine& machine, const L2Reuse& reuse, double l1_bytes, double sharing);
 
-    /// When the data of one line of a load is there. `salt` keeps blocks apart that replay one trace.
+    // When the data of one line of a load is there. `salt` keeps blocks apart that replay one trace.
     double load(double now, uint32_t pc, TouchedLine line, uint64_t salt, bool past_l1);
-    /// When the line has been handed to L2.
+    // When the line has been handed to L2.
     double store(double now, uint32_t pc, TouchedLine line);
-    /// A store to the stack stays in L1.
+    // A store to the stack stays in L1.
     void store_to_stack(double now, TouchedLine line, uint64_t salt);
     double atomic(double now, uint32_t pc, TouchedLine line);
-    /// When a store may leave the SM: L2 holds back so much and no more.
+    // When a store may leave the SM: L2 holds back so much and no more.
     double store_gate(double now) const { return std::max(now, dram_.free() - machine_.store_backlog_cycles); }
-    /// When all that was written is written.
+    // When all that was written is written.
     double drained() const { return std::max({dram_.free(), to_l2_.free(), from_l2_.free()}); }
 
     const MemoryCounters& counters() const { return counters_; }

@@ -63,7 +63,7 @@ class SmSimulation {
     ModelBarrier* arrive(ResidentWarp& warp, const ModelOperation& operation);
     void release_if_full(ResidentBlock& block, ModelBarrier& barrier);
 
-    Bucket& bucket_now() { return result_.timeline.at(double(now_)); }
+    Bucket& bucket_now() { return result_.timeline.at(static_cast<double>(now_)); }
 
     const SmRun& run_;
     const Program& program_;

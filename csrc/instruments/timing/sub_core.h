@@ -15,15 +15,15 @@
 namespace sm70emu::timing {
 
 inline int64_t whole_cycles(double cycles) {
-    return int64_t(std::ceil(cycles - 1e-9));
+    return static_cast<int64_t>(std::ceil(cycles - 1e-9));
 }
 
-/// A queue of fixed depth between a sub-core and the SM's port: in order, so it is full until its oldest entry leaves.
+// A queue of fixed depth between a sub-core and the SM's port: in order, so it is full until its oldest entry leaves.
 class Queue {
  public:
-    explicit Queue(double depth) : leaves_(size_t(depth), 0) {}
+    explicit Queue(double depth) : leaves_(static_cast<size_t>(depth), 0) {}
     int64_t has_place() const { return leaves_[next_]; }
-    /// An entry goes in at `now`, and leaves when the ones before it have left and what it needs is free.
+    // An entry goes in at `now`, and leaves when the ones before it have left and what it needs is free.
     int64_t pass(int64_t now, double spacing, int64_t free) {
         last_ = std::max({now, last_ + whole_cycles(spacing), free});
         leaves_[next_] = last_;

@@ -10,7 +10,7 @@ constexpr size_t kMaxBuckets = 480;
 }  // namespace
 
 Bucket& Timeline::at(double cycle) {
-    auto index = size_t(cycle / width);
+    auto index = static_cast<size_t>(cycle / width);
     while (index >= kMaxBuckets) {
         // Twice as wide, half as many.
         buckets.resize((buckets.size() + 1) / 2 * 2);
@@ -24,7 +24,7 @@ Bucket& Timeline::at(double cycle) {
         }
         buckets.resize(buckets.size() / 2);
         width *= 2;
-        index = size_t(cycle / width);
+        index = static_cast<size_t>(cycle / width);
     }
     if (index >= buckets.size()) buckets.resize(index + 1);
     return buckets[index];
@@ -35,7 +35,7 @@ const char* stall_name(Stall stall) {
         "selected",           "wait",           "long_scoreboard", "short_scoreboard", "tensor_scoreboard",
         "math_pipe_throttle", "mio_throttle",   "lg_throttle",     "barrier",          "membar",
         "branch_resolve",     "no_instruction", "dispatch_stall",  "not_selected"};
-    return names[int(stall)];
+    return names[static_cast<int>(stall)];
 }
 
 }  // namespace sm70emu::timing

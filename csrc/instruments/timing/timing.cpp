@@ -33,7 +33,7 @@ double number(const std::string& key, const std::string& text) {
 uint64_t count(const std::string& key, const std::string& text) {
     const double value = number(key, text);
     if (value < 1 || value > 1e15) fail("timing: " + key + ": got '" + text + "', want a whole number from 1");
-    return uint64_t(value);
+    return static_cast<uint64_t>(value);
 }
 
 TimingSettings parse(const std::string& options) {
@@ -72,8 +72,9 @@ TimingSettings parse(const std::string& options) {
         }
     }
     if (settings.clocks.empty()) settings.clocks.push_back(settings.machine.clock_mhz);
-    for (const double clock : settings.clocks)
+    for (const double clock : settings.clocks) {
         if (!(clock > 0)) fail("timing: clocks must be positive");
+    }
     settings.machine.clock_mhz = settings.clocks.front();
     return settings;
 }
@@ -96,7 +97,7 @@ class Timing : public Instrument {
             launch_.shape.blocks *= state.grid[i];
             threads *= state.block[i];
         }
-        launch_.shape.warps = uint32_t((threads + kLanes - 1) / kLanes);
+        launch_.shape.warps = static_cast<uint32_t>((threads + kLanes - 1) / kLanes);
         launch_.shape.registers = kernel.image->registers;
         launch_.shape.shared_bytes = state.static_shared_bytes + state.dynamic_shared_bytes;
         launch_.occupied = occupancy(launch_.shape, settings_.machine);
@@ -106,11 +107,14 @@ class Timing : public Instrument {
         addresses_ = AddressMap(buffers, left_in_l2_);
         left_in_l2_.clear();
         written_.clear();
-        for (const auto& buffer : request.buffers)
-            if (buffer.writable && double(buffer.bytes) <= settings_.machine.l2_bytes / 2) written_.push_back(buffer);
+        for (const auto& buffer : request.buffers) {
+            if (buffer.writable && static_cast<double>(buffer.bytes) <= settings_.machine.l2_bytes / 2) {
+                written_.push_back(buffer);
+            }
+        }
         captured_.blocks.clear();
         captured_.heads.clear();
-        const uint64_t concurrent = uint64_t(settings_.machine.sms) * launch_.occupied.blocks;
+        const uint64_t concurrent = static_cast<uint64_t>(settings_.machine.sms) * launch_.occupied.blocks;
         plan_ = plan_capture(launch_.shape.blocks, concurrent, launch_.shape.warps, settings_.capture);
         if (request.sampled) {
             // The caller's blocks are the ones there are.

@@ -15,8 +15,8 @@ namespace sm70emu::timing {
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max() / 4;
 constexpr int kScoreboards = 6;
 
-/// A counting scoreboard: instructions count it up when they issue and down when they are done. Since it is known at
-/// issue when they will be done, "until it is zero" is a time.
+// A counting scoreboard: instructions count it up when they issue and down when they are done. Since it is known at
+// issue when they will be done, "until it is zero" is a time.
 struct Scoreboard {
     int64_t zero = 0;
     int64_t zero_for_tensor = 0;  // for the next HMMA, which takes its accumulator early
@@ -30,12 +30,13 @@ struct Scoreboard {
         zero_for_tensor = std::max(zero_for_tensor, done_for_tensor);
         latest[count++ % latest.size()] = done;
     }
-    /// When at most `left` of the latest instructions are not done.
+    // When at most `left` of the latest instructions are not done.
     int64_t down_to(uint32_t left) const {
         int64_t time = 0;
-        const auto known = std::min<uint32_t>(count, uint32_t(latest.size()));
-        for (uint32_t back = left; back < known; ++back)
+        const auto known = std::min<uint32_t>(count, static_cast<uint32_t>(latest.size()));
+        for (uint32_t back = left; back < known; ++back) {
             time = std::max(time, latest[(count - 1 - back) % latest.size()]);
+        }
         return time;
     }
 };
