@@ -30,7 +30,7 @@ uint32_t lanes_with(const uint32_t* masks, uint32_t mask) {
     return lanes;
 }
 
-// Lanes that merged though they wait for different ones part again: each waits only for those of its own mask.
+// Lanes that merged although they wait for different lanes are separated again: each waits only for its own mask.
 void park_by_mask(Core& core, uint32_t exec, GroupState state, uint8_t barrier, const uint32_t* masks) {
     Warp& warp = *core.warp;
     const uint32_t rest = core.active & ~exec;
@@ -129,7 +129,7 @@ void branch(Core& core, uint32_t taken, uint32_t target) {
         core.warp->groups.push_back({taken, target, GroupState::Ready, 0, 0});
         core.active = rest;
     }
-    // A loop in one group must not starve the others.
+    // A loop in one group must not starve the other groups.
     if (target > core.pc) return;
     for (const auto& group : core.warp->groups) {
         if (group.state == GroupState::Ready) core.signal = Signal::Reschedule;

@@ -22,7 +22,7 @@ struct KernelImage {
     std::string name;
     uint32_t registers = 0;
     uint32_t static_shared_bytes = 0;
-    uint32_t local_bytes = 0;  // stack a thread, known call graph included
+    uint32_t local_bytes = 0;  // stack per thread, known call graph included
     uint32_t parameter_offset = 0x160;
     uint32_t parameter_bytes = 0;
     uint32_t max_threads = 0;  // 0: not declared

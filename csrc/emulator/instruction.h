@@ -75,7 +75,7 @@ struct DecodedKernel {
     std::vector<ConstantRow> constants;
     std::vector<std::string> texts;  // SASS of each instruction
     std::vector<ControlCode> controls;
-    std::vector<SourceLocation> sources;      // where each instruction comes from, if the cubin tells it
+    std::vector<SourceLocation> sources;      // where each instruction comes from; empty without line information
     std::vector<RegisterOperands> registers;  // of each instruction
     uint32_t register_rows = 0;               // rows to allocate, sinks included
 };

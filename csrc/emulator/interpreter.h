@@ -21,7 +21,7 @@ inline bool has_ready_group(const Warp& warp) {
     return false;
 }
 
-// Runs a warp until it has nothing ready, has finished, or has used up its slice of instructions.
+// Runs a warp until no group is ready, the warp has finished, or its slice of instructions is used up.
 template <class Observer>
 void run_warp(Core& core, Warp& warp, uint64_t slice, Observer& observer) {
     const Instruction* code = core.launch->kernel->instructions.data();

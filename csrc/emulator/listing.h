@@ -1,5 +1,5 @@
 // The text of `nvdisasm -c -hex`, and its lines parsed into instructions with operands. Syntax only: what an opcode
-// means, and which modifiers it may carry, is the opcode table's business. Lines are parsed when their kernel is
+// means, and which modifiers it may have, is in the opcode table. Lines are parsed when their kernel is
 // decoded.
 #pragma once
 

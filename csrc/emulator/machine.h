@@ -25,7 +25,7 @@ struct Group {
     uint32_t pc = 0;  // next instruction; for a waiting group the one after the wait
     GroupState state = GroupState::Ready;
     uint8_t barrier = 0;
-    uint32_t wait_mask = 0;  // lanes a convergence point or WARPSYNC waits for
+    uint32_t wait_mask = 0;  // lanes that a convergence point or WARPSYNC waits for
 };
 
 struct Warp {
@@ -51,7 +51,7 @@ struct BlockBarrier {
     uint32_t contribution = 0;  // lanes counted toward an explicit thread count
     uint32_t expected = 0;      // 0: all live threads
     uint32_t votes = 0;
-    uint32_t generation = 0;  // times the barrier let its threads go
+    uint32_t generation = 0;  // times the barrier released its threads
     BarrierOperation operation = BarrierOperation::None;
     bool active = false;
 };
@@ -132,7 +132,7 @@ void arrive_at_convergence(Core& core, uint8_t barrier, uint32_t exec);
 void arrive_at_warpsync(Core& core, uint32_t exec, const uint32_t* members);
 void arrive_at_barrier(Core& core, const BarrierArrival& arrival, uint32_t votes, uint32_t exec);
 void exit_lanes(Core& core, uint32_t exec);
-// Lets groups go whose wait is over.
+// Releases the groups whose wait is over.
 void release_waiting(Warp& warp);
 // Ready groups at one program counter become one.
 void merge_ready(Warp& warp);

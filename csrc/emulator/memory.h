@@ -22,7 +22,7 @@ struct GlobalBuffer {
     bool allows(AccessKind kind) const { return writable || kind == AccessKind::Load; }
 };
 
-// Windows of the generic address space. Host pointers never look like these, so plain LD/ST can tell them apart.
+// Windows of the generic address space. Host pointers never look like these, so plain LD and ST can distinguish them.
 constexpr uint64_t kSharedWindow = 0x0100000000000000ull;
 constexpr uint64_t kLocalWindow = 0x0200000000000000ull;
 constexpr uint64_t kWindowBytes = uint64_t{1} << 24;

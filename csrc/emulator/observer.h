@@ -1,4 +1,4 @@
-// What the emulator knows of those who watch a launch: two interfaces. Whoever implements them is above the emulator.
+// What the emulator knows of whatever watches a launch: two interfaces, implemented outside the emulator.
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,7 @@ namespace {
 constexpr uint32_t kMaxThreadsPerBlock = 1024;
 constexpr uint32_t kMaxSharedBytes = 96 * 1024;
 constexpr uint32_t kRegistersPerBlock = 64 * 1024;
-constexpr uint32_t kRegisterGranularity = 8;  // registers are given to a thread eight at a time
+constexpr uint32_t kRegisterGranularity = 8;  // registers are allocated to a thread eight at a time
 
 constexpr uint64_t kDefaultSlice = 4096;
 // A block that executes more than this is taken to hang: fifty times what a tile of queries needs over 256K keys.
@@ -265,7 +265,7 @@ Storage make_constant_rows(const DecodedKernel& kernel, const LaunchState& state
     return rows;
 }
 
-// `wished`: by instruments, which choose where the caller does not.
+// `wished`: by the observer, which chooses if the caller does not.
 std::vector<uint64_t> blocks_to_run(const LaunchRequest& request, uint64_t total, std::vector<uint64_t> wished) {
     std::vector<uint64_t> blocks = request.sampled ? request.sampled_blocks : std::move(wished);
     if (request.sampled || !blocks.empty()) {
@@ -282,7 +282,7 @@ std::vector<uint64_t> blocks_to_run(const LaunchRequest& request, uint64_t total
     return blocks;
 }
 
-// Runs blocks on as many threads as are asked for, and adds to the result. `stop`: one of them failed.
+// Runs blocks on the requested number of threads and adds to the result. `stop`: a block has failed.
 void run_round(const LoadedKernel& kernel, const LaunchRequest& request, const LaunchState& state,
                const std::vector<uint64_t>& blocks, std::atomic<bool>& stop, LaunchResult& result) {
     std::atomic<size_t> next{0};
@@ -325,7 +325,7 @@ void run_round(const LoadedKernel& kernel, const LaunchRequest& request, const L
     try {
         for (unsigned i = 1; i < count; ++i) helpers.emplace_back(work);
     } catch (const std::system_error&) {
-        // The system gives no more threads: those there are, this one at least, do the work.
+        // No more threads are to be had: the ones that exist, at least this one, do the work.
     }
     work();
     for (auto& helper : helpers) helper.join();

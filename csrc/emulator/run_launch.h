@@ -35,11 +35,11 @@ struct LaunchResult {
     double seconds = 0;
 };
 
-// A kernel with the module state a launch needs.
+// A kernel with the state of its module that a launch needs.
 struct LoadedKernel {
     const KernelImage* image = nullptr;
     const DecodedKernel* decoded = nullptr;
-    const ListedSection* section = nullptr;  // the listing, for instruments that parse it
+    const ListedSection* section = nullptr;  // the listing, for observers that parse it
     const std::vector<uint8_t>* constant3 = nullptr;
     const std::vector<uint8_t>* constant4 = nullptr;
     const std::vector<GlobalBuffer>* globals = nullptr;

@@ -2,7 +2,7 @@
 //
 // Arithmetic (Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ CS 7:e330, 2021): the
 // four products are exact; they and the accumulator are aligned to the largest exponent and truncated there to 24 bits,
-// with no guard bits; the sum keeps its carries on the left and is normalised once. A single-precision result is
+// with no guard bits; the sum may grow to the left and is normalised once. A single-precision result is
 // rounded toward zero, a half-precision one to nearest. Subnormals are kept.
 #pragma once
 

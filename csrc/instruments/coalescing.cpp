@@ -23,7 +23,7 @@ bool is_paired(const LaneAddresses& addresses, uint32_t lanes, int step) {
     return paired;
 }
 
-// Passes that lanes served together take: as many as the bank asked most has words to deliver. Lanes that want the
+// Passes that lanes served together take: as many as the busiest bank has words to deliver. Lanes that want the
 // same word share it, but for atomics, which each need the word to themselves.
 uint32_t passes(const LaneAddresses& addresses, uint32_t lanes, uint32_t width, bool atomic) {
     uint64_t words[kLanes * 4];
@@ -76,8 +76,8 @@ void interleave_stack(LaneAddresses& addresses) {
 }
 
 Wavefronts shared_wavefronts(const LaneAddresses& addresses, uint32_t lanes, uint32_t width, AccessKind kind) {
-    // The port moves one register a wavefront, 128 bytes: 64-bit accesses go by half-warps, 128-bit ones by
-    // quarter-warps, also where lanes share addresses. Only a load of which all active lanes pair up, each with lane^1
+    // The port moves one register per wavefront, 128 bytes: 64-bit accesses go by half-warps, 128-bit ones by
+    // quarter-warps, even if lanes share addresses. Only a load whose active lanes all pair up, each with lane^1
     // or each with lane^2, serves twice as many lanes at a time, because it packs the registers that it returns
     // (G. Smith, NVIDIA developer forum, "Unexpected shared memory bank conflict", of compute capability 7.0 to 7.5).
     int group = width <= 4 ? kLanes : width == 8 ? kLanes / 2 : kLanes / 4;

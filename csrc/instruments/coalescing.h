@@ -10,8 +10,7 @@ namespace sm70emu {
 constexpr unsigned kSectorShift = 5;  // 32 bytes: what the L2 cache and DRAM hand out
 constexpr unsigned kLineShift = 7;    // 128 bytes: a line, one tag
 
-// How many aligned blocks of 2^shift bytes the lanes touch. Accesses are aligned to their width, so that none lies in
-// two.
+// How many aligned blocks of 2^shift bytes the lanes touch. Accesses are aligned to their width, so none spans two.
 uint32_t blocks_touched(const LaneAddresses& addresses, uint32_t lanes, unsigned shift);
 
 // The fewest sectors that could hold the bytes the lanes touch; bytes that several lanes share count once.

@@ -16,7 +16,7 @@ struct MemoryUse {
 // "global", "shared", ...; empty for None.
 const char* space_name(MemorySpace space);
 
-// By opcode. Constant loads are not among them: they are operands of a sort.
+// By opcode. Constant loads are not among them: they count as operands.
 MemoryUse memory_use(const std::string& opcode);
 
 // Addresses as the instruction forms them: shared and stack addresses start at zero, generic ones have their windows.

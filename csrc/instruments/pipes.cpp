@@ -11,15 +11,15 @@ namespace {
 // compare and select instructions; XU conversions and transcendental functions; LSU also shuffles and special register
 // reads; ADU constant loads and block barriers; CBU branches and convergence).
 //
-// Cycles: 32 lanes over the lanes a sub-core has for the instruction. CUDA C++ programming guide, "Arithmetic
+// Cycles: 32 lanes over the lanes that a sub-core has for the instruction. CUDA C++ programming guide, "Arithmetic
 // Instructions", results per clock and SM of compute capability 7.0: 64 for FP32, integer and logic, 128 halves
 // (64 lanes of half2), 32 for FP64, 16 for conversions, transcendental functions, POPC, FLO, BREV. Jia et al.,
 // "Dissecting the NVIDIA Volta GPU architecture via microbenchmarking", 2018; the spacing that ptxas keeps between
 // dependent-free instructions of one pipe confirms FMA, ALU, XU and IMAD.WIDE.
-constexpr uint32_t kHalfWarpLanes = 2;     // 16 lanes a sub-core
+constexpr uint32_t kHalfWarpLanes = 2;     // 16 lanes per sub-core
 constexpr uint32_t kQuarterWarpLanes = 4;  // 8
 constexpr uint32_t kEighthWarpLanes = 8;   // 4
-constexpr uint32_t kWavefront = 4;         // one wavefront a cycle and SM, shared by four sub-cores
+constexpr uint32_t kWavefront = 4;         // one wavefront per cycle and SM, shared by four sub-cores
 // No published figure: taken as a half-warp pipe's, so that they never look like a bound.
 constexpr uint32_t kAssumed = 2;
 
@@ -76,7 +76,7 @@ const std::unordered_map<std::string_view, PipeUse>& table() {
         {"BREV", {Pipe::Xu, kEighthWarpLanes}},
         {"FCHK", {Pipe::Xu, kEighthWarpLanes}},
 
-        // An m8n8k4 of all four quad-pairs takes 8 cycles: 64 FMA a cycle and tensor core (NVIDIA, "Tesla V100 GPU
+        // An m8n8k4 of all four quad-pairs takes 8 cycles: 64 FMA per cycle and tensor core (NVIDIA, "Tesla V100 GPU
         // architecture"), two of them a sub-core. It is four steps with a single-precision accumulator, two with half.
         {"HMMA", {Pipe::Tensor, 2}},
 

@@ -1,5 +1,5 @@
-// The pipes of a V100's sub-core, by the names of Nsight Compute, and how long an instruction takes one. Statistics,
-// audit and timing read the one table in pipes.cpp.
+// The pipes of a V100's sub-core, by the names of Nsight Compute, and for how long an instruction occupies one.
+// Statistics, audit and timing read the one table in pipes.cpp.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ const char* pipe_name(Pipe pipe);
 struct PipeUse {
     Pipe pipe = Pipe::None;
     // Cycles until the pipe takes the next warp instruction of the same sub-core, all four sub-cores busy. The LSU's
-    // port is the SM's, one wavefront a cycle: its cycles are those of conflict-free accesses, bank conflicts apart.
+    // port is the SM's, one wavefront per cycle: its cycles are those of conflict-free accesses, bank conflicts apart.
     uint32_t cycles = 0;
     bool known = true;  // whether the table has the opcode
 };

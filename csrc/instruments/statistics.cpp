@@ -43,7 +43,7 @@ struct Facts {
     std::string opcode;
     PipeUse pipe;
     MemoryUse memory;
-    uint32_t width = 0;  // bytes a lane accesses
+    uint32_t width = 0;  // bytes per lane
     uint32_t live = 0;
     bool is_branch = false;
 };
@@ -55,7 +55,7 @@ struct Kernel {
     std::vector<Counts> counts;
     uint32_t registers = 0;
     uint64_t launches = 0, blocks = 0, warps = 0;
-    std::map<std::pair<uint64_t, uint32_t>, uint64_t> shapes;  // threads a block, dynamic shared bytes -> launches
+    std::map<std::pair<uint64_t, uint32_t>, uint64_t> shapes;  // threads per block, dynamic shared bytes -> launches
 };
 
 bool is_branch(const std::string& opcode) {
@@ -167,7 +167,7 @@ class Statistics : public Instrument {
         }
 
         void before(Core& core, const Instruction& instruction, uint32_t exec) override {
-            if (core.pc >= facts_.size()) return;  // past the end: the emulator's own report follows
+            if (core.pc >= facts_.size()) return;  // past the end: the emulator reports it
             Counts& counts = counts_[core.pc];
             ++counts.warps;
             counts.active += static_cast<uint64_t>(__builtin_popcount(core.active));
@@ -203,7 +203,7 @@ class Statistics : public Instrument {
             }
             if (access.local) {
                 interleave_stack(addresses);
-                // A wide access is as many words apart: what its first words touch, for each of them.
+                // A wide access touches this for each of its words.
                 const uint32_t words = std::max(1u, width / 4);
                 counts.sectors += words * blocks_touched(addresses, access.local, kSectorShift);
                 counts.ideal_sectors += words * ideal_sectors(addresses, access.local, std::min(width, 4u));

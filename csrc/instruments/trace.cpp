@@ -155,7 +155,7 @@ class Trace : public Instrument {
     void end_launch(const std::string& error) override {
         stream_.close();
         const bool whole = error.empty() && stream_ && written_ == expected_.size();
-        if (!whole) {  // half a trace would be taken for a whole one
+        if (!whole) {  // half a trace would pass for a whole one
             std::error_code ignored;
             fs::remove(settings_.folder / name_, ignored);
             if (error.empty()) fail("trace: " + name_ + " could not be written to " + settings_.folder.string());
@@ -201,7 +201,7 @@ class Trace : public Instrument {
                "[adrrescompress?] [mem_addresses] immediate\n\n";
     }
 
-    // Blocks end in any order and are written in that of their numbers.
+    // Blocks end in any order and are written in the order of their numbers.
     void deliver(uint64_t block, std::string text) {
         const std::lock_guard<std::mutex> lock(mutex_);
         ready_[block] = std::move(text);

@@ -1,5 +1,6 @@
-// Writes what warps execute as Accel-Sim's SASS traces: a file a launch, kernel-1.traceg and so on, and kernelslist.g,
-// which names them. The format is that of Accel-Sim's NVBit tracer, version 5, after its post-processing by block.
+// Writes what warps execute as Accel-Sim's SASS traces: one file per launch, kernel-1.traceg and so on, and
+// kernelslist.g, which names them. The format is that of Accel-Sim's NVBit tracer, version 5, after its post-processing
+// by block.
 //
 // Options: folder (required); blocks: at most so many of a launch, 0 all; registers: "all" of wide operands, or the
 // "first" of each as the NVBit tracer has them (what an unmodified trace parser takes); addresses: "compressed" or

@@ -30,7 +30,7 @@ void run_f2f_f16_f32(Core& core, const Instruction& in, uint32_t exec) {
     write_lanes(core.destination(in.destination), exec, [&](int l) { return narrow(float_in(a, in.a, l)); });
 }
 
-// mode: rounding | ftz << 2; predicate-free fields p0/p1 carry the types.
+// mode: rounding | ftz << 2; fields p0 and p1, which need no predicate here, hold the types.
 void run_f2f(Core& core, const Instruction& in, uint32_t exec) {
     const uint32_t* a = core.row(in.a);
     uint32_t* d = core.destination(in.destination);

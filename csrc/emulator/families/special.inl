@@ -68,7 +68,7 @@ SM70EMU_INLINE double cos_turn(double t) {
 
 // Sine (or cosine) of 2 pi x.
 SM70EMU_INLINE float turn_function(float x, uint32_t quarter) {
-    const bool inside = __builtin_fabsf(x) < 0x1p24f;  // beyond lie whole turns, infinity and NaN
+    const bool inside = __builtin_fabsf(x) < 0x1p24f;  // beyond it lie multiples of the period, infinity and NaN
     const double turns = static_cast<double>(select(inside, x, 0.0f));
     const double shifter = 0x1.8p52;
     const double quarters = turns * 4.0 + shifter;

@@ -1,5 +1,5 @@
-// The checkers: use of uninitialised data, taint, races, barrier divergence, stack misuse. docs/checkers.md says what
-// each reports.
+// The checkers: use of uninitialised data, taint, races, barrier divergence, stack misuse. docs/checkers.md describes
+// what each reports.
 #pragma once
 
 #include "instruments/instrument.h"

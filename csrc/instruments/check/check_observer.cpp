@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint16_t kStackPointer = 1;
 
-// What a decision is called in a report.
+// The name of a decision in a report.
 const char* decision_of(const Flow& flow) {
     if (flow.rule == Rule::Store) return "whether a store is done";
     if (flow.rule == Rule::Atomic) return "whether an atomic is done";

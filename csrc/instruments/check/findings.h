@@ -30,7 +30,7 @@ class Findings {
     // Keeps a finding of this lane and instruction. Throws EmulatorError if the launch is to stop. A second one of the
     // same checker and instruction is only counted.
     void add(Core& core, Checker checker, int lane, const std::string& sentence, const MemoryRange& place = {});
-    // A launch was stopped by one of the checks that are always on, or by a fault of the kernel.
+    // A check that is always on, or a fault of the kernel, stopped the launch.
     void add_error(const std::string& error);
     // JSON array.
     std::string json() const;

@@ -15,7 +15,7 @@ enum class Rule : uint8_t {
     Decide,       // writes nothing: the sources decide where the kernel goes, or are not read
     Fresh,        // a value that depends on no source
     Whole,        // any bad byte makes every byte of the result bad
-    Sum,          // carries go upward from the lowest bad byte
+    Sum,          // arithmetic carries spread badness upward from the lowest bad byte
     Product,      // IMAD: as Sum; powers of two shift, zero cleans
     WideProduct,  // IMAD.WIDE
     CopyA,
@@ -27,7 +27,7 @@ enum class Rule : uint8_t {
     Permute,      // PRMT, byte by byte
     Extend,       // SGXT
     Reverse,      // BREV
-    Compare,      // a predicate, perhaps settled by the predicate it is combined with
+    Compare,      // a predicate; the one that it is combined with may decide it alone
     Halves,       // packed half arithmetic
     HalfToFloat,  // HADD2.F32
     HalfCompare,
@@ -48,7 +48,7 @@ enum class Rule : uint8_t {
 enum class ShuffleMode : uint8_t { Index, Up, Down, Butterfly };
 enum ShiftMode : uint8_t { kShiftRight = 1, kShift64 = 2, kShiftSigned = 4, kShiftHigh = 8, kShiftWraps = 16 };
 
-// What the watcher does beside the data flow.
+// What the observer does beside the data flow.
 enum class Event : uint8_t { None, Barrier, WarpSync, WarpMeeting, Exit };
 
 struct Flow {

@@ -38,8 +38,8 @@ Results logic_rule(const Instruction& in, const Sources& s) {
     Results r;
     r.bits = bits.bad;
     // The predicate: the result is not zero, or p0.
-    const bool settled = bits.ones || (!s.p0 && s.value_p0);
-    r.predicate0 = !settled && (bits.bad || s.p0);
+    const bool decided = bits.ones || (!s.p0 && s.value_p0);
+    r.predicate0 = !decided && (bits.bad || s.p0);
     return r;
 }
 
@@ -66,7 +66,7 @@ bool is_power_of_two(uint32_t x) {
 
 Results product_rule(const Instruction& in, const Sources& s) {
     uint32_t product = carried(s.a[0] | s.b[0]);
-    // A factor that is part of the instruction or of the launch: zero settles the product, a power of two shifts.
+    // A factor that is part of the instruction or of the launch: zero decides the product, a power of two shifts.
     const auto scaled = [&](uint32_t bytes, uint32_t factor) {
         if (factor == 0) return 0u;
         if (!is_power_of_two(factor)) return carried(bytes);
@@ -123,7 +123,7 @@ uint32_t reversed(uint32_t bytes) {
     return (bytes & 1) << 3 | (bytes & 2) << 1 | (bytes & 4) >> 1 | (bytes & 8) >> 3;
 }
 
-// Combined with a predicate by AND, OR or XOR, which may settle the outcome on its own.
+// Combined with a predicate by AND, OR or XOR, which may decide the outcome alone.
 bool combined(bool compared, const Sources& s, int operation) {
     if (operation == 0 && !s.p0 && !s.value_p0) return false;
     if (operation == 1 && !s.p0 && s.value_p0) return false;

@@ -23,10 +23,10 @@ void propagate_vote(WarpShadow& shadow, const Core& core, const Instruction& in,
     for (const Kind kind : kKinds) {
         const uint32_t bad = shadow.predicate(in.p0, kind) & exec, good = exec & ~bad;
         bytes[kind != 0] = bytes_of(bad);  // a bit of the result for each lane
-        // One good vote may settle it.
+        // One good vote may decide it.
         const bool some = votes & good, some_against = ~votes & good;
-        const bool settled = in.mode == 0 ? some_against : in.mode == 1 ? some : some && some_against;
-        shadow.set_predicate(in.predicate0, kind, bad && !settled ? kAllLanes : 0, exec);
+        const bool decided = in.mode == 0 ? some_against : in.mode == 1 ? some : some && some_against;
+        shadow.set_predicate(in.predicate0, kind, bad && !decided ? kAllLanes : 0, exec);
     }
     write_alike(shadow, in.destination, exec, bytes);
 }

@@ -7,8 +7,7 @@
 
 namespace sm70emu::check {
 void SharedRaces::begin_block(const Block& block) {
-    // Stamps of the block before lie below the floor, so that records need no clearing; unless the counter is near its
-    // end.
+    // Stamps of the block before lie below the floor, so records need no clearing unless the counter is near its end.
     const size_t words = (block.shared_bytes + 3) / 4;
     if (records_.size() != words || counter_ > 1u << 31) {
         records_.assign(words, Record());
@@ -141,7 +140,7 @@ void SharedRaces::note_read(Record& record, uint32_t lane, uint32_t word) {
         record.read_floor = floor_;
         record.readers = 0;
     }
-    // Lanes of this warp that have read before and have not met this one since count as reading still.
+    // Lanes of this warp that have read before and have not met this one since still count as readers.
     uint32_t others = 0;
     if (record.readers && record.read_site.warp() == warp_ && record.read_stamp >= clock_->met) {
         for (uint32_t rest = record.read_lanes; rest; rest &= rest - 1) {

@@ -88,7 +88,7 @@ struct WarpShadow {
 // the instruction executes, and only if something that it reads is bad.
 void propagate(WarpShadow& shadow, const Core& core, const Instruction& in, const Flow& flow, uint32_t exec);
 
-// --- rules of propagate_warp.cpp, which a clean source does not settle or which concern more than one lane
+// --- rules of propagate_warp.cpp, for which a clean source is not enough or which concern more than one lane
 
 void propagate_vote(WarpShadow& shadow, const Core& core, const Instruction& in, uint32_t exec);
 void propagate_match(WarpShadow& shadow, const Instruction& in, const Flow& flow, uint32_t exec);

@@ -17,7 +17,7 @@ class AddressMap {
  public:
     AddressMap() = default;
     // Buffers that overlap are one region. A region starts where CUDA's allocators would put it, at a multiple of 512
-    // bytes, but for what its own address says within 64: torch gives CPU tensors that alignment.
+    // bytes, plus its own address modulo 64: torch gives CPU tensors that alignment.
     // `warm`: buffers that are in L2 when the launch starts.
     explicit AddressMap(const std::vector<GlobalBuffer>& buffers, const std::vector<GlobalBuffer>& warm = {}) {
         for (const auto& buffer : buffers) {
@@ -62,7 +62,7 @@ class AddressMap {
         bool has(uint64_t address) const { return address >= begin && address < end; }
     };
     std::vector<Region> regions_;
-    mutable size_t last_ = 0;  // one map a watcher
+    mutable size_t last_ = 0;  // each observer has a map of its own
 };
 
 }  // namespace sm70emu::timing

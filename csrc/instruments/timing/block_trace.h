@@ -64,7 +64,7 @@ struct BlockTrace {
 
 // A line that a block touched in global memory, for the model of L2.
 struct HeadAccess {
-    uint32_t order = 0;  // the warp's instructions so far: blocks of a wave are taken to go in step
+    uint32_t order = 0;  // the warp's instructions so far: blocks of a wave are assumed to progress in step
     uint32_t pc = 0;
     TouchedLine line;
     bool store = false;

@@ -59,7 +59,7 @@ double makespan(const std::vector<double>& durations, uint64_t places) {
 // that, so the mean of several starts stands for them.
 constexpr double kStartGaps[] = {0, 61, 149};
 
-// Instructions a cycle between two times.
+// Instructions per cycle between two times.
 double rate(const Timeline& timeline, double from, double to) {
     double issued = 0;
     const auto first = static_cast<size_t>(from / timeline.width), last = static_cast<size_t>(to / timeline.width);

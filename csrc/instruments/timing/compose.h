@@ -14,13 +14,13 @@ namespace sm70emu::timing {
 
 struct LaunchShape {
     uint64_t blocks = 1;
-    uint32_t warps = 1;  // a block
+    uint32_t warps = 1;  // per block
     uint32_t registers = 0;
     uint32_t shared_bytes = 0;
 };
 
 struct Occupancy {
-    uint32_t blocks = 1;  // an SM
+    uint32_t blocks = 1;  // per SM
     std::string limit;    // what bounds it
     double l1_bytes = 0;  // what shared memory leaves
 };

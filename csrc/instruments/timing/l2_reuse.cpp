@@ -19,7 +19,7 @@ L2Reuse replay_heads(const std::vector<BlockHead>& heads, const Program& program
     reuse.by_instruction.resize(program.size());
     Cache l2(machine.l2_bytes, kL2Ways);
     std::vector<Cache> l1(heads.size(), Cache(l1_bytes, kL1Ways));
-    // A block's accesses are in the order of its warps' turns: sorted by each warp's own progress, blocks merge in
+    // A block's accesses are in the order in which its warps ran: sorted by each warp's own progress, blocks merge in
     // step.
     std::vector<std::vector<HeadAccess>> sorted;
     for (const auto& head : heads) {

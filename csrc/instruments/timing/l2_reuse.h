@@ -18,7 +18,7 @@ struct Traffic {
 struct L2Reuse {
     std::vector<Traffic> by_instruction;
     Traffic loads, stores;
-    // Part of the sectors of an instruction that go to DRAM. One that no head reached is taken to miss.
+    // Part of the sectors of an instruction that go to DRAM. An instruction that no head reached is assumed to miss.
     double dram_share(uint32_t pc) const {
         const Traffic& traffic = by_instruction[pc];
         return traffic.sectors ? static_cast<double>(traffic.dram) / static_cast<double>(traffic.sectors) : 1.0;

@@ -33,7 +33,7 @@ Path path_of(const ParsedInstruction& in, Pipe pipe) {
     return Path::Fixed;
 }
 
-// Registers are in two banks, by their lowest bit, that give two operands a cycle each (Jia et al. 2018). Operands
+// Registers are in two banks, by their lowest bit, that deliver two operands per cycle each (Jia et al. 2018). Operands
 // that the previous instruction kept with .reuse at the same position need no read. HMMA reads its pairs over two
 // cycles.
 int bank_conflicts(const ParsedInstruction& in, const ParsedInstruction* previous) {

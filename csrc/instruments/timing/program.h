@@ -15,7 +15,7 @@ namespace sm70emu::timing {
 enum class Path : uint8_t {
     Fixed,         // the compiler's stall counts cover its latency
     Tensor,        // HMMA: scoreboard, forwarded to the next HMMA
-    Xu,            // one unit a sub-core, behind the MIO queue
+    Xu,            // one unit per sub-core, behind the MIO queue
     Double,        // FP64
     Shared,        // LDS, STS, ATOMS
     Exchange,      // SHFL, S2R and others that go through the port of shared memory

@@ -8,7 +8,7 @@
 
 namespace sm70emu::timing {
 
-// Everything that is told about one launch.
+// Everything that is reported about one launch.
 struct LaunchReport {
     std::string kernel;
     uint32_t grid[3] = {}, block[3] = {};

@@ -6,12 +6,12 @@
 namespace sm70emu::timing {
 namespace {
 
-// A round is a block for each core of a small machine.
+// Blocks per round: one for each core of a small machine.
 constexpr size_t kRound = 2;
 // Blocks whose lengths differ by less than the model's differences that mean something (3 %, docs/cycle-model.md) are
 // alike.
 constexpr double kAlike = 0.01;
-// Blocks that differ are worth so many times as much emulation, and no more: sampling_error tells what is left.
+// Blocks that differ are worth this many times as much emulation, and no more: sampling_error() reports what is left.
 constexpr uint64_t kAtMost = 3;
 
 bool are_enough(const std::vector<BlockTrace>& traces, uint64_t blocks, const CaptureLimits& limits) {

@@ -14,16 +14,16 @@ struct CaptureLimits {
     uint64_t emulated = 100'000'000;          // warp instructions of these that are taken to be cheap
     uint64_t recorded_per_block = 3'000'000;  // warp instructions kept of each; the rest is counted
     uint64_t head_instructions = 16'000'000;  // of all heads together
-    uint64_t least_head = 1024;               // a warp
+    uint64_t least_head = 1024;               // per warp
 };
 
 // Blocks run in rounds, each of them once, so that what is decided between rounds depends on nothing but what they
 // executed.
 struct CapturePlan {
     std::set<uint64_t> whole;       // run from start to end, in this round or one before
-    std::vector<uint64_t> pending;  // come next, two a round, unless those before are enough
+    std::vector<uint64_t> pending;  // run next, two per round, unless the blocks before are enough
     uint64_t heads = 0;             // of blocks 0 .. heads - 1
-    uint64_t head_length = 0;       // instructions a warp
+    uint64_t head_length = 0;       // instructions per warp
     uint64_t warp_limit = 0;        // recorded instructions a warp of a whole block
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kSubCores = 4;
 constexpr int kInstructionLine = 8;  // instructions of 16 bytes in a line of the instruction cache
-// What an instruction whose lanes were all off keeps its scoreboards for.
+// For how many cycles an instruction whose lanes were all off holds its scoreboards.
 constexpr int64_t kSkippedCycles = 2;
 
 int64_t wake_of(const SubCore& sub_core) {
@@ -74,7 +74,7 @@ void SmSimulation::start_block(int64_t when) {
         warp.trace = &trace->warps[i];
         warp.block = &block;
         warp.index = i;
-        // Warps go round the sub-cores; a place that a block left is taken where there are fewest.
+        // Each warp goes to the sub-core with the fewest warps.
         for (int s = 1; s < kSubCores; ++s) {
             if (sub_cores_[static_cast<size_t>(s)].warps.size() <
                 sub_cores_[static_cast<size_t>(warp.sub_core)].warps.size()) {
@@ -112,7 +112,7 @@ void SmSimulation::finish_warp(ResidentWarp& warp) {
 
 // --- issue
 
-// One look at a sub-core: issues if a warp can, and says when to look again.
+// Issues an instruction of a sub-core if a warp is ready, and returns when to look again.
 int64_t SmSimulation::step(SubCore& sub_core) {
     int64_t next = kNever;
     blocked_.clear();

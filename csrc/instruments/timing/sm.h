@@ -45,7 +45,7 @@ struct Bucket {
 };
 
 struct Timeline {
-    double width = 64;  // cycles a bucket
+    double width = 64;  // cycles per bucket
     std::vector<Bucket> buckets;
 
     // The bucket of a cycle; buckets grow twice as wide when there are too many.

@@ -20,7 +20,7 @@ struct TimingSettings {
     std::vector<std::string> changed;
     std::vector<double> clocks;
     CaptureLimits capture;
-    uint64_t instructions = 2'000'000;  // simulated of an SM, a clock and a start
+    uint64_t instructions = 2'000'000;  // simulated per SM, clock and start
 };
 
 double number(const std::string& key, const std::string& text) {
@@ -47,7 +47,7 @@ TimingSettings parse(const std::string& options) {
         lines.emplace_back(line.substr(0, equals), line.substr(equals + 1));
     }
     for (const auto& [key, text] : lines) {
-        // A board first: single values override it. A number of blocks that is asked for is what runs.
+        // A board first: single values override it. A requested number of blocks is what runs.
         if (key == "board") apply_board(settings.machine, settings.board = text);
         if (key == "whole_blocks") settings.capture.emulated = std::numeric_limits<uint64_t>::max();
     }
@@ -117,7 +117,7 @@ class Timing : public Instrument {
         const uint64_t concurrent = static_cast<uint64_t>(settings_.machine.sms) * launch_.occupied.blocks;
         plan_ = plan_capture(launch_.shape.blocks, concurrent, launch_.shape.warps, settings_.capture);
         if (request.sampled) {
-            // The caller's blocks are the ones there are.
+            // The caller has chosen the blocks.
             plan_.whole = {request.sampled_blocks.begin(), request.sampled_blocks.end()};
             plan_.pending.clear();
         }
@@ -151,7 +151,7 @@ class Timing : public Instrument {
                 compose(launch_.shape, captured_.blocks, program_, machine, launch_.reuse, settings_.instructions));
         }
         captured_.blocks.clear();
-        // What a launch writes at its end is there for the next one, if it is little.
+        // A launch that writes little leaves it in L2 for the next one.
         if (launch_.estimates.front().dram_write_bytes <= settings_.machine.l2_bytes / 2) left_in_l2_ = written_;
         launch_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
         reports_.push_back(to_json(launch_, settings_.machine));

@@ -1,4 +1,4 @@
-// The instrument "timing": estimates what each launch would take on a V100. docs/cycle-model.md.
+// The instrument "timing": estimates how long each launch would take on a V100. docs/cycle-model.md.
 //
 // Options: board, clocks (MHz, comma-separated; the first is the one whose details are reported), whole_blocks,
 // emulated, recorded, heads, instructions (budgets, see CaptureLimits and compose), and any parameter of
