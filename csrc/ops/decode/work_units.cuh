@@ -8,11 +8,10 @@
 
 #include "device/fixed_width.h"
 #include "device/leaves.h"
+#include "device/tile.cuh"
 #include "ops/decode/params.h"
 
 namespace sm70::decode {
-
-constexpr uint32_t kAll = 0xffffffffu;
 
 // The block-table row of a query row.
 __device__ __forceinline__ int32_t request_of(const DecodeParams& p, int32_t row) {
@@ -64,7 +63,7 @@ __device__ __forceinline__ int32_t row_of_lane(const RowSchedule& p) {
 }
 
 __device__ __forceinline__ int32_t sum_over_rows(const RowSchedule& p, int32_t value) {
-    for (int32_t distance = 1; distance < p.rows; distance *= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
+    for (int32_t distance = 1; distance < p.rows; distance *= 2) value += exchange(value, distance);
     return value;
 }
 
@@ -122,18 +121,18 @@ class WorkUnitCursor {
             return true;
         }
         Window window = load_window(p, level);
-        while (unit >= before_ + __shfl_sync(kAll, window.inclusive, 31)) {
-            before_ += __shfl_sync(kAll, window.inclusive, 31);
+        while (unit >= before_ + __shfl_sync(kFullWarp, window.inclusive, 31)) {
+            before_ += __shfl_sync(kFullWarp, window.inclusive, 31);
             first_ += 32;
             if (first_ >= p.rows) return false;
             window = load_window(p, level);
         }
         const int32_t in_window = unit - before_;
-        const int lane = __ffs(static_cast<int>(__ballot_sync(kAll, in_window < window.inclusive))) - 1;
-        const int32_t in_row = in_window - __shfl_sync(kAll, window.inclusive - window.units * p.kv_heads, lane);
+        const int lane = __ffs(static_cast<int>(__ballot_sync(kFullWarp, in_window < window.inclusive))) - 1;
+        const int32_t in_row = in_window - __shfl_sync(kFullWarp, window.inclusive - window.units * p.kv_heads, lane);
         found.row = first_ + lane;
-        found.length = __shfl_sync(kAll, window.length, lane);
-        found.count = __shfl_sync(kAll, window.units, lane);
+        found.length = __shfl_sync(kFullWarp, window.length, lane);
+        found.count = __shfl_sync(kFullWarp, window.units, lane);
         found.head = in_row / found.count;
         found.index = in_row - found.head * found.count;
         return true;
@@ -151,12 +150,7 @@ class WorkUnitCursor {
         Window window{};
         if (first_ + lane < p.rows) window.length = row_length(p, first_ + lane);
         window.units = units_of(window.length, level);
-        window.inclusive = window.units * p.kv_heads;
-#pragma unroll
-        for (int distance = 1; distance < 32; distance *= 2) {
-            const int32_t other = __shfl_up_sync(kAll, window.inclusive, static_cast<unsigned>(distance));
-            if (lane >= distance) window.inclusive += other;
-        }
+        window.inclusive = warp_inclusive_sum(window.units * p.kv_heads);
         return window;
     }
 

@@ -24,25 +24,13 @@
 // and 1.38 GHz; the SM's port 5600. 256K keys are 25.6 leaves an SM: 0.171 ms by the tensor cores, 0.158 by DRAM.
 #pragma once
 
+#include "device/load.cuh"
 #include "device/registers.cuh"
 #include "device/softmax_output.cuh"
 #include "ops/verify/shape.cuh"
 #include "ops/verify/units.cuh"
 
 namespace sm70::verify {
-
-// 8 bytes that the kernel never writes; zeros where `live` is false.
-__device__ __forceinline__ uint2 load_8_bytes(const void* address, bool live) {
-    uint2 words = make_uint2(0, 0);
-    asm("{\n\t"
-        ".reg .pred live;\n\t"
-        "setp.ne.u32 live, %3, 0;\n\t"
-        "@live ld.global.nc.v2.u32 {%0, %1}, [%2];\n\t"
-        "}"
-        : "+r"(words.x), "+r"(words.y)
-        : "l"(address), "r"(static_cast<uint32_t>(live)));
-    return words;
-}
 
 template <typename S>
 class Verify {
