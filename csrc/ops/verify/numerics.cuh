@@ -17,7 +17,7 @@ enum class Compensation { kNone, kPlain, kKahan };
 
 // Accumulators of the values: fresh ones for every 32 keys, folded into the FP32 state; or the state itself, carried
 // through the tensor core from key to key, over a row that is one chunk.
-enum class ValueSums { kFresh, kCarried };
+enum class ValueSums { kFresh, kLongLived };
 
 // What a chunk leaves in the workspace: numerators as they are; or normalised, rounded to FP16.
 enum class Partials { kNumerators, kNormalisedHalves };
