@@ -46,7 +46,7 @@ __device__ __forceinline__ float row_maximum(float value) {
 
 __device__ __forceinline__ float row_sum(float value) {
 #pragma unroll
-    for (int distance = 2; distance < 16; distance *= 2) value = __fadd_rn(value, exchange(value, distance));
+    for (int distance = 2; distance < 16; distance *= 2) value += exchange(value, distance);
     return value;
 }
 
@@ -59,7 +59,7 @@ __device__ __forceinline__ float warp_maximum(float value) {
 
 __device__ __forceinline__ float warp_sum(float value) {
 #pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) value = __fadd_rn(value, exchange(value, distance));
+    for (int distance = 1; distance < 32; distance *= 2) value += exchange(value, distance);
     return value;
 }
 
