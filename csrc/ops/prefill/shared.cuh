@@ -12,7 +12,7 @@ namespace sm70::prefill {
 struct Range {
     int32_t number;                // of the work item
     int32_t plain_tiles;           // from the first one on
-    int32_t edge_tiles, edge_key;  // the tiles after them, and their first key
+    int32_t edge_tiles, edge_key;  // tiles after them (their number is not read), first key
     int32_t edge_keys;             // keys from edge_key on; what lies past them is not loaded, and is zero in a slice
 };
 static_assert(sizeof(Range) <= kRangeBytes);

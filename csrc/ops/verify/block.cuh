@@ -8,9 +8,9 @@
 namespace sm70::verify {
 
 template <typename S>
-class Block {
+class VerifyBlock {
  protected:
-    __device__ __forceinline__ Block(const VerifyParams& p, VerifyShared<S>& shared)
+    __device__ __forceinline__ VerifyBlock(const VerifyParams& p, VerifyShared<S>& shared)
         : p_(p), shared_(shared), warp_(threadIdx.x / 32) {
         score_scale_ =
             p.softmax_scale_log2 * resolve_scale(p.kv.k_scale, p.kv.k_device_scale) * S::Operand::kInverseScale;
@@ -19,13 +19,11 @@ class Block {
     // Numerators: [pair of row tiles][half of 16 dimensions][accumulator element].
     using Accumulators = float[S::kRowPairs][2][8];
 
-    // The lane's two rows in a row tile of scores, and in one of values: accumulator_row + 2 * second.
-    __device__ __forceinline__ uint32_t row_of(int second) const { return lane_.accumulator_row + 2 * second; }
-    // Of a pair of row tiles, the one that the lane's quad-pair takes; its half of the warp's 32 dimensions.
+    // For the values, a quad-pair takes one row tile of each pair, and one half of the warp's 32 dimensions.
     __device__ __forceinline__ uint32_t tile_of_pair() const { return lane_.quad_pair >> 1; }
     __device__ __forceinline__ uint32_t half_of_dimensions() const { return lane_.quad_pair & 1; }
 
-    // A row of the block: query row and head of its group.
+    // A row of the block: a query row and one of the heads of the group.
     struct Row {
         int32_t query_row, head_in_group;
     };
@@ -34,7 +32,7 @@ class Block {
         return {static_cast<int32_t>(query_row), static_cast<int32_t>(p_.by_group.remainder(index, query_row))};
     }
 
-    // A byte that makes NaN of the rows that have this key.
+    // The key has a byte that makes NaN of every row that sees the key.
     __device__ __forceinline__ void mark_special(uint32_t key) {
         atomicMin(&shared_.first_special, static_cast<int32_t>(key));
     }

@@ -1,4 +1,4 @@
-// What a block of verify loads: the next chunk, lengths of rows, Q, addresses of tiles, K and V.
+// What a block of verify loads: its next chunk, lengths of rows, Q, addresses of tiles, K and V.
 #pragma once
 
 #include "device/load.cuh"
@@ -8,8 +8,8 @@
 namespace sm70::verify {
 
 template <typename S>
-class Inputs : protected Block<S> {
-    using Base = Block<S>;
+class VerifyInputs : protected VerifyBlock<S> {
+    using Base = VerifyBlock<S>;
 
  protected:
     using Base::Base;
@@ -17,7 +17,7 @@ class Inputs : protected Block<S> {
     using Base::p_, Base::shared_, Base::lane_, Base::warp_, Base::half_of_dimensions, Base::row_at;
     using typename Base::Row;
 
-    // By a warp. Without a unit the longest row has length 0.
+    // One warp finds the block's next chunk. If there is none, the longest row has length 0.
     __device__ __forceinline__ void find_chunk() {
         const auto distance = static_cast<int32_t>(gridDim.x);
         PassChunkCursor<S::kRows, S::kMostChunks> cursor{shared_.cursor};
@@ -33,6 +33,7 @@ class Inputs : protected Block<S> {
         }
     }
 
+    // 0 if the row is in another pass, or in none.
     __device__ __forceinline__ int32_t length_in_pass(const PassChunk& chunk, uint32_t row) const {
         const Row at = row_at(chunk, row);
         if (at.query_row >= p_.q_rows) return 0;
@@ -40,7 +41,7 @@ class Inputs : protected Block<S> {
         return leaves_of_chunk(length, S::kMostChunks) == chunk.pass.leaves ? length : 0;
     }
 
-    // Of the rows of the pass: up to there no mask is needed.
+    // The shortest row of the pass: no mask is needed for the keys up to its length.
     __device__ __forceinline__ uint32_t shortest_row() const {
         uint32_t shortest = 0xffffffffu;
         for (uint32_t row = lane_.index; row < S::kRows; row += 32) {
@@ -54,8 +55,7 @@ class Inputs : protected Block<S> {
         return shortest;
     }
 
-    // Rows past the last are zeros. In the order of VerifyShared::q; a lane's eight dimensions are those of a load of
-    // K.
+    // Q to shared memory. Rows past the last are zeros. A lane's eight dimensions are those that it loads of K.
     __device__ __forceinline__ void load_query(const PassChunk& chunk) {
         const uint32_t lane = lane_.index, dimension = 32 * warp_ + 8 * lane_.quad_pair;
         const uint16_t* source =
@@ -89,7 +89,7 @@ class Inputs : protected Block<S> {
         }
     }
 
-    // Thread t finds tile t of a leaf, and places its addresses for all.
+    // Thread t finds tile t of a leaf, and stores its addresses for all threads.
     __device__ __forceinline__ TilePlace find_tile(const PassChunk& chunk, uint32_t leaf) const {
         const uint32_t tile = leaf * S::kLeafTiles + threadIdx.x;
         if (tile * kTileTokens >= static_cast<uint32_t>(chunk.pass.longest)) return {0, 0};
@@ -100,16 +100,17 @@ class Inputs : protected Block<S> {
         shared_.value_tiles[leaf & 1][threadIdx.x] = tile_address(p_.kv.v, place, chunk.head);
     }
 
-    // Key that a lane holds of the two times eight of a tile. Quad-pairs have them in four orders, such that in the
-    // exchanges (finish_scores()) all lanes keep and give the same registers.
+    // The lane's key among the first or second eight of a tile. Each quad-pair has the keys in another order, so that
+    // in the exchanges of finish_scores() all lanes keep and give the same registers.
     __device__ __forceinline__ uint32_t key_in_tile(uint32_t t) const {
-        // With 32 rows the compiler would keep these numbers through all loops, and spill others.
+        // With 32 rows the compiler would keep these numbers in registers through all loops, and spill others.
         const Lane lane{S::kRowTiles == 4 ? forgotten(lane_.index) : lane_.index};
         return 8 * (t ^ (lane.quad_pair & 1)) + (lane.operand_row ^ (4 * (lane.quad_pair >> 1)));
     }
 
-    // An eighth of a thread's K of a leaf: load l is sector s (32 dimensions, 8 for each quad-pair) of both of its keys
-    // in tile u, with l = u kKeySectors + s. Together the lanes read the 16 keys' sectors whole, in two instructions.
+    // One eighth of the K that a thread loads of a leaf. Load l is sector s of the thread's two keys in tile u, with
+    // l = u kKeySectors + s. A sector is 32 dimensions, 8 for each quad-pair. Two instructions of a warp read whole
+    // sectors of 16 keys.
     __device__ __forceinline__ uint4 load_keys(uint32_t leaf, uint32_t load, uint32_t longest) const {
         const uint32_t sector = load % S::kKeySectors, tile = warp_ * S::kTilesPerWarp + load / S::kKeySectors;
         const int32_t live =
@@ -124,7 +125,7 @@ class Inputs : protected Block<S> {
         return make_uint4(words[0].x, words[0].y, words[1].x, words[1].y);
     }
 
-    // V of a tile: k-step s is keys 4 s + quad; the lane's 8 bytes are four dimensions for each of two instructions.
+    // V of a tile. K-step s takes keys 4 s + quad. The lane's 8 bytes are four dimensions for each of two instructions.
     __device__ __forceinline__ const uint8_t* value_source(uint32_t leaf, uint32_t tile) const {
         return shared_.value_tiles[leaf & 1][tile] + lane_.quad * p_.kv.v.token_bytes + 32 * warp_ +
                16 * half_of_dimensions() + 8 * lane_.upper;
@@ -139,7 +140,7 @@ class Inputs : protected Block<S> {
         }
     }
 
-    // Which keys of a tile have such a byte in V: it is read again, which is rare.
+    // Marks the keys of a tile that have special bytes in V. This is rare, so V is simply read again.
     __device__ __forceinline__ void mark_special_values(uint32_t leaf, uint32_t tile, uint32_t longest) {
         const uint32_t first = leaf * kLeafTokens + tile * kTileTokens + lane_.quad;
         for (uint32_t step = 0; step < S::kTileSteps; ++step) {

@@ -1,4 +1,4 @@
-// What a block of verify leaves in the workspace: the partial states of its rows, one for each chunk.
+// What a block of verify leaves in the workspace: the partial states of the rows of a chunk.
 #pragma once
 
 #include "ops/verify/values.cuh"
@@ -6,16 +6,16 @@
 namespace sm70::verify {
 
 template <typename S>
-class PartialStates : protected Values<S> {
-    using Base = Values<S>;
+class VerifyPartialStates : protected VerifyValues<S> {
+    using Base = VerifyValues<S>;
 
  protected:
     using Base::Base;
     using Base::half_of_dimensions, Base::row_at;
-    using Base::p_, Base::shared_, Base::lane_, Base::warp_, Base::row_of, Base::tile_of_pair;
+    using Base::p_, Base::shared_, Base::lane_, Base::warp_, Base::tile_of_pair;
     using typename Base::Accumulators;
 
-    // The state of the rows that have keys in the chunk, to their slots.
+    // Stores the state of the rows that have keys in the chunk.
     __device__ __forceinline__ void store_partial_states(const PassChunk& chunk, const PerRow<S::kRows>& maximum,
                                                          const Accumulators& state) {
         const uint32_t first_token = static_cast<uint32_t>(chunk.index * chunk.pass.leaves) * kLeafTokens;
@@ -23,12 +23,8 @@ class PartialStates : protected Values<S> {
         for (int r = 0; r < S::kRowTiles; ++r) {
 #pragma unroll
             for (int second = 0; second < 2; ++second) {
-                float sum = shared_.sums[2 * r + second][threadIdx.x];
-#pragma unroll
-                for (int distance = 2; distance < 16; distance *= 2) {
-                    sum = __fadd_rn(sum, exchange(sum, distance));
-                }
-                if (lane_.leads_its_rows()) shared_.maxima[warp_][8 * r + row_of(second)] = sum;
+                const float sum = row_sum(shared_.sums[2 * r + second][threadIdx.x]);
+                if (lane_.leads_its_rows()) shared_.maxima[warp_][8 * r + lane_.row(second)] = sum;
             }
         }
         __syncthreads();
@@ -49,24 +45,24 @@ class PartialStates : protected Values<S> {
         for (int pair = 0; pair < S::kRowPairs; ++pair) {
 #pragma unroll
             for (int second = 0; second < 2; ++second) {
-                const uint32_t in_pair = 8 * tile_of_pair() + row_of(second), row = 16 * pair + in_pair;
+                const uint32_t in_pair = 8 * tile_of_pair() + lane_.row(second), row = 16 * pair + in_pair;
                 const float sum = sums.of(16 * pair, in_pair);
-                // Lanes n and n ^ 2 hold halves of four dimensions in both instructions: each gets four of one, so that
-                // a store fills sectors.
+                // Lanes n and n ^ 2 hold halves of four dimensions of both instructions. Each gets all four of one, so
+                // that a store fills sectors.
                 const bool upper = (lane_.index & 2) != 0;
                 float4 fours[2];
 #pragma unroll
                 for (int i = 2 * second; i < 8; i += 4) {
-                    float kept[2], given[2];
+                    float kept[2], received[2];
 #pragma unroll
                     for (int j = 0; j < 2; ++j) {
                         const float low = partial(state[pair][0][i + j], sum),
                                     high = partial(state[pair][1][i + j], sum);
                         kept[j] = upper ? high : low;
-                        given[j] = exchange(upper ? low : high, 2);
+                        received[j] = exchange(upper ? low : high, 2);
                     }
-                    fours[i / 4] = upper ? make_float4(given[0], given[1], kept[0], kept[1])
-                                         : make_float4(kept[0], kept[1], given[0], given[1]);
+                    fours[i / 4] = upper ? make_float4(received[0], received[1], kept[0], kept[1])
+                                         : make_float4(kept[0], kept[1], received[0], received[1]);
                 }
                 if (!has_keys(row, first_token)) continue;
                 float* target = partial_state_of(chunk, row) + row_at(chunk, row).head_in_group * S::kHeadDim +
@@ -84,7 +80,7 @@ class PartialStates : protected Values<S> {
         return shared_.lengths[row] > static_cast<int32_t>(first_token);
     }
 
-    // What the workspace gets of a numerator, and of a denominator.
+    // A numerator, and a denominator, as the workspace gets them.
     __device__ __forceinline__ static float partial(float numerator, float sum) {
         if constexpr (S::Numerics::kPartials == Partials::kNumerators) return numerator;
         return __half2float(__float2half_rn(__fdividef(numerator, sum) * S::Operand::kInverseScale)) *
@@ -101,8 +97,8 @@ class PartialStates : protected Values<S> {
 
     __device__ __forceinline__ float* partial_state_of(const PassChunk& chunk, uint32_t row) const {
         const int64_t query_row = static_cast<int64_t>(chunk.request) * p_.q_rows + row_at(chunk, row).query_row;
-        const int64_t slot = (query_row * p_.kv_heads + chunk.head) * p_.chunks + chunk.index;
-        return p_.partial_states + slot * partial_state_floats(p_.group, S::kHeadDim);
+        const int64_t number = (query_row * p_.kv_heads + chunk.head) * p_.chunks + chunk.index;
+        return p_.partial_states + number * partial_state_floats(p_.group, S::kHeadDim);
     }
 };
 

@@ -1,10 +1,9 @@
-// Who computes what: units of work, from lengths that only the device knows.
+// Work units of verify: chunks of passes, found from lengths that only the device knows.
 //
-// The rows of a request that share a block, a row group, pass over the keys together if their chunks have the same
-// size. They almost always do, since the size changes every 10240 tokens (D 256) and the lengths of a request's rows
-// are neighbours; where they don't, or where a row is a stranger, there are several passes, each of the rows of one
-// size. A unit is a chunk of a pass and a KV head. Units are numbered through: requests, row groups, passes, heads,
-// chunks.
+// The rows of a request that share a block are a row group. They pass over the keys together if their chunks have the
+// same size. They almost always do, since the size changes every 10240 tokens (D 256) and the lengths of a request's
+// rows are close. If they do not, there are several passes, one for the rows of each size. A work unit is one chunk of
+// one pass for one KV head. They are numbered in this order: requests, row groups, passes, heads, chunks.
 #pragma once
 
 #include "device/leaves.h"
@@ -40,14 +39,14 @@ struct PassChunk {
     int32_t index;  // among the chunks of the pass and head
 };
 
-// Where a walk through the units is.
+// Where a walk through the chunks is.
 struct CursorPlace {
     int32_t first;   // row group of the window of 32
-    int32_t before;  // units of the row groups before it
+    int32_t before;  // chunks of the row groups before it
     int32_t number;  // of the chunk
 };
 
-// Walks through the units of all rows in order, a warp together.
+// Walks through the chunks of all rows in order. All lanes of a warp walk together.
 template <int kRows, int kMostChunks>
 class PassChunkCursor {
  public:
@@ -58,22 +57,22 @@ class PassChunkCursor {
         return {first_, before_, number_ + distance};
     }
 
-    // The unit of the place; false if there are no more. `last` if the next place has none for certain.
+    // The chunk at this place; false if there are no more. `last` if there is certainly none at the next place.
     __device__ __forceinline__ bool seek(const VerifyParams& p, int32_t distance, PassChunk& found, bool& last) {
         const int32_t groups = p.requests * p.row_groups;
         Counted counted = count(p, first_ + lane());
-        int32_t inclusive = warp_inclusive_sum(counted.units);
+        int32_t inclusive = warp_inclusive_sum(counted.chunks);
         while (number_ >= before_ + __shfl_sync(kFullWarp, inclusive, 31)) {
             before_ += __shfl_sync(kFullWarp, inclusive, 31);
             first_ += 32;
             if (first_ >= groups) return false;
             counted = count(p, first_ + lane());
-            inclusive = warp_inclusive_sum(counted.units);
+            inclusive = warp_inclusive_sum(counted.chunks);
         }
         last = first_ + 32 >= groups && number_ + distance >= before_ + __shfl_sync(kFullWarp, inclusive, 31);
         int32_t rest = number_ - before_;
         const int from = __ffs(static_cast<int>(__ballot_sync(kFullWarp, rest < inclusive))) - 1;
-        rest -= __shfl_sync(kFullWarp, inclusive - counted.units, from);
+        rest -= __shfl_sync(kFullWarp, inclusive - counted.chunks, from);
         find_row_group(p, first_ + from, found);
         found.pass = {__shfl_sync(kFullWarp, counted.first.leaves, from),
                       __shfl_sync(kFullWarp, counted.first.longest, from)};
@@ -91,7 +90,7 @@ class PassChunkCursor {
  private:
     struct Counted {
         Pass first;
-        int32_t units;  // of all passes
+        int32_t chunks;  // of all passes
     };
 
     struct Rows {
@@ -141,17 +140,17 @@ class PassChunkCursor {
             shortest = min(shortest, static_cast<uint32_t>(length) - 1u);  // 0 is no length
         }
         counted.first = {leaves_of_chunk(longest, kMostChunks), longest};
-        counted.units = chunks_of(longest, counted.first.leaves) * p.kv_heads;
+        counted.chunks = chunks_of(longest, counted.first.leaves) * p.kv_heads;
         if (longest == 0) return counted;
         const int32_t least = leaves_of_chunk(static_cast<int32_t>(shortest + 1u), kMostChunks);
         for (Pass pass = counted.first; pass.leaves > least;) {
             pass = pass_below(p, chunk, pass.leaves);
-            counted.units += chunks_of(pass.longest, pass.leaves) * p.kv_heads;
+            counted.chunks += chunks_of(pass.longest, pass.leaves) * p.kv_heads;
         }
         return counted;
     }
 
-    int32_t first_, before_, number_;  // as CursorPlace's
+    int32_t first_, before_, number_;  // as in CursorPlace
 };
 
 }  // namespace sm70::verify

@@ -6,21 +6,22 @@
 namespace sm70::verify {
 
 template <typename S>
-class Scores : protected Inputs<S> {
-    using Base = Inputs<S>;
+class VerifyScores : protected VerifyInputs<S> {
+    using Base = VerifyInputs<S>;
 
  protected:
     using Base::Base;
     using Base::key_in_tile;
-    using Base::shared_, Base::lane_, Base::warp_, Base::score_scale_, Base::row_of, Base::mark_special;
+    using Base::shared_, Base::lane_, Base::warp_, Base::score_scale_, Base::mark_special;
 
-    // Where a thread's four scores of a row tile wait for their weights.
+    // Where a thread keeps its four scores of a row tile until it makes weights of them.
     __device__ __forceinline__ float4& scores_of(int tile, int row_tile) {
         if constexpr (S::kScoresReplaceKeys) return reinterpret_cast<float4&>(shared_.keys[row_tile][threadIdx.x]);
         return shared_.scores[tile * S::kRowTiles + row_tile][threadIdx.x];
     }
 
-    // Scores of all rows and 16 keys from what is staged, minus infinity past each row's length, and their maxima.
+    // Scores of all rows and the 16 keys of a tile, from K in shared memory; minus infinity past each row's length.
+    // Also their maxima.
     __device__ __forceinline__ void score_tile(uint32_t leaf, int tile, bool masked) {
         constexpr Compensation kCompensation = S::Numerics::kCompensation;
         HalfFragment keys[2][S::kKeySectors][2];
@@ -43,8 +44,8 @@ class Scores : protected Inputs<S> {
             if ((special[t] & kSpecialBits) == 0) continue;
             mark_special(leaf * kLeafTokens + (warp_ * S::kTilesPerWarp + tile) * kTileTokens + key_in_tile(t));
         }
-        // One copy of this code for all row tiles: straight, it would not fit the instruction cache. A tile's exchanges
-        // go beside the next one's products.
+        // A loop over row tiles: unrolled, the code would not fit the instruction cache. The exchanges of one tile run
+        // beside the products of the next.
         ScoreSums<kCompensation> even[2], odd[2];
         multiply(0, keys, even);
 #pragma unroll 1
@@ -59,13 +60,13 @@ class Scores : protected Inputs<S> {
         finish_scores(leaf, tile, S::kRowTiles - 1, masked, odd);
     }
 
-    // Key of a lane's scores [0] and [2] in the warp's tile of 16; [1] and [3] are of the next key.
+    // Key, in the warp's tile of 16, of a lane's scores 0 and 2. Scores 1 and 3 are of the next key.
     __device__ __forceinline__ uint32_t key_of_scores() const {
         return 8 * (lane_.quad_pair & 1) + 4 * (lane_.quad_pair >> 1) + (lane_.index & 2);
     }
 
  private:
-    // A row tile's products with 16 keys, by quad-pairs.
+    // The products of a row tile and 16 keys. Each quad-pair has sums over its own dimensions.
     __device__ __forceinline__ void multiply(int r, const HalfFragment (&keys)[2][S::kKeySectors][2],
                                              ScoreSums<S::Numerics::kCompensation> (&sums)[2]) const {
 #pragma unroll
@@ -88,11 +89,11 @@ class Scores : protected Inputs<S> {
         }
     }
 
-    // The scores that those are.
+    // Scores from the sums of the four quad-pairs.
     __device__ __forceinline__ void finish_scores(uint32_t leaf, int tile, int r, bool masked,
                                                   const ScoreSums<S::Numerics::kCompensation> (&sums)[2]) {
         constexpr Compensation kCompensation = S::Numerics::kCompensation;
-        // Quad-pairs 2 i and 2 i + 1 exchange tiles, then pairs halves of the columns.
+        // Quad-pairs 2 i and 2 i + 1 exchange tiles of keys, then the two pairs exchange halves of the columns.
         float half[8], half_excess[8], scores[4];
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
@@ -113,18 +114,18 @@ class Scores : protected Inputs<S> {
                                                      (warp_ * S::kTilesPerWarp + tile) * kTileTokens + key_of_scores());
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                if (key + i % 2 >= shared_.lengths[8 * r + row_of(i / 2)]) scores[i] = negative_infinity();
+                if (key + i % 2 >= shared_.lengths[8 * r + lane_.row(i / 2)]) scores[i] = negative_infinity();
             }
         }
         scores_of(tile, r) = make_float4(scores[0], scores[1], scores[2], scores[3]);
-        // Of the lane's two rows one goes on with lane n ^ 2's.
+        // Lanes n and n ^ 2 have the same two rows: each takes the maximum of one of them.
         const bool second = (lane_.index & 2) != 0;
         const float maxima[2] = {fmaxf(scores[0], scores[1]), fmaxf(scores[2], scores[3])};
         float maximum = fmaxf(second ? maxima[1] : maxima[0], exchange(second ? maxima[0] : maxima[1], 2));
         maximum = fmaxf(maximum, exchange(maximum, 4));
         maximum = fmaxf(maximum, exchange(maximum, 8));
         if (lane_.quad_pair == 0) {
-            float& place = shared_.maxima[warp_][8 * r + row_of(second)];
+            float& place = shared_.maxima[warp_][8 * r + lane_.row(second)];
             place = tile == 0 ? maximum : fmaxf(maximum, place);
         }
     }

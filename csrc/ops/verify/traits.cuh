@@ -25,12 +25,12 @@ struct Traits {
     static constexpr int kLeafTiles = kLeafTokens / kTileTokens;
     static constexpr int kTilesPerWarp = kLeafTiles / kWarps;  // of the scores
     static constexpr int kKeySectors = kHeadDim / 32;          // of a key
-    static constexpr int kStagedKeys = 8;                      // 16 bytes of K, a leaf and thread
+    static constexpr int kStagedKeys = 8;                      // vectors of K, per leaf and thread
     static constexpr int kSteps = kLeafTokens / 4;             // k-steps of the values
     static constexpr int kTileSteps = kTileTokens / 4;
     static constexpr int kFreshTiles = 2;            // 32 keys: what fresh accumulators take
     static constexpr int kRowPairs = kRowTiles / 2;  // of row tiles: what one instruction of the values takes
-    // Scores of a thread, in fours: where they are fewer than its K, they take its place.
+    // Scores of a thread, in fours. Where they take no more room than its K, they take the place of K.
     static constexpr int kScores = kTilesPerWarp * kRowTiles;
     static constexpr bool kScoresReplaceKeys = scores_replace_keys(kHeadDim);
     static_assert(kTilesPerWarp * kKeySectors == kStagedKeys && kStagedKeys == kLeafTiles && kRowTiles % 2 == 0);
@@ -61,13 +61,13 @@ struct VerifyShared {
     int32_t padding;
 };
 
-// A number a row, kept once in each warp: row r by lane r mod 32.
+// One number per row, kept once in each warp: that of row r by lane r mod 32.
 template <int kRows>
 struct PerRow {
     static constexpr int kOwned = (kRows + 31) / 32;
     float owned[kOwned];
 
-    // All lanes call it for the same 32 rows, each for one of them.
+    // All lanes call it for the same 32 rows, each lane for one of them.
     __device__ __forceinline__ float of(uint32_t first, uint32_t in_tile) const {
         return __shfl_sync(kFullWarp, owned[first / 32], static_cast<int>((first + in_tile) & 31));
     }

@@ -1,27 +1,34 @@
-// verify on tensor cores: up to 48 rows, query heads of several query rows of one request, share one pass over K and V.
+// verify on tensor cores: up to 48 rows share one pass over K and V. A row is a query head of one of a request's query
+// rows.
 //
-// A block has D / 32 warps, 8 at D 256, one block an SM there. It reduces units (units.cuh) leaf by leaf: 128 keys, of
-// which each warp takes a share for the scores of all rows, and all of them for its own 32 dimensions of the values.
+// A block has D / 32 warps: 8 at D 256, with one block per SM. It reduces chunks (pass_chunks.cuh) leaf by leaf, 128
+// keys at a time. For the scores each warp takes a share of the keys; for the values it takes all keys, and 32
+// dimensions.
 //
-//   scores   m8n8k4, the four quad-pairs hold a quarter of the dimensions each. A lane of quad-pair qp
-//            holds K[key][32 s + 8 qp .. + 7] of two keys for all s as halves, 64 registers, converted once; Q comes
-//            from shared memory, each fragment used for both tiles. A K16 product is two loads' 16 dimensions. Sums as
-//            numerics.cuh says; 12 exchanges a row tile add the quad-pairs and leave each lane two rows x two keys.
+//   scores   each of the four quad-pairs has a quarter of the dimensions. A lane of quad-pair qp holds
+//            K[key][32 s + 8 qp .. + 7] of two keys for all s as halves, 64 registers, converted once. Q comes from
+//            shared memory, and each fragment serves both keys' tiles. A K16 product is over the 16 dimensions of two
+//            loads; numerics.cuh says how they are summed. 12 exchanges per row tile add up the quad-pairs and leave
+//            each lane two rows x two keys. (scores.cuh)
 //   weights  P = 2^(S - running maximum), as a high half and a residual half x 2^11, to shared memory in the order in
 //            which lanes take them as A fragments: both in one load of 16 bytes. P is exact to 2^-23 of itself, down to
-//            2^-24 to 2^-35 of the largest.
-//   values   quad-pairs arranged 2 x 2: 16 rows x 16 dimensions an instruction, 48 x 32 a warp. V comes straight from
-//            global memory, 8 bytes a lane and k-step, each in flight for 32 keys. High and residual products have
-//            fresh accumulators for every 32 keys; residual x 2^-11 + high, then state x decay (the leaf's first time,
-//            else 1) + that: one FMA each.
+//            2^-24 to 2^-35 of the largest. (weights.cuh)
+//   values   quad-pairs arranged 2 x 2: 16 rows x 16 dimensions per instruction, 48 x 32 per warp. V comes straight
+//   from
+//            global memory, 8 bytes per lane and k-step, each in flight for 32 keys. High and residual products have
+//            fresh accumulators for every 32 keys, since the tensor core truncates its sums (values.cuh has the
+//            reason). Folding them takes two FMAs: residual x 2^-11 + high, then state x decay + that. The decay is 1
+//            except in the first fold of a leaf. (values.cuh)
 //   K        of the next leaf is loaded during the values, two loads for every 32 keys, and waits in shared memory.
+//   state    goes to the workspace, as a partial state of each row. (partial_states.cuh)
 //
 // Shared memory at 48 rows, D 256: Q 24 KB, weights 25 KB, K 32 KB, sums 12 KB, maxima and the rest 2 KB: 95 of 96 KB.
 // Registers: 48 of the state, 96 of fresh accumulators, 16 of V in flight, 12 to 24 of weights: 255, nothing spilled.
 //
-// Bound at 48 rows, D 256, E4M3, a leaf of 128 keys and sub-core: tensor 9216 cycles (scores 3072, values 6144); issue
-// about 8900 (HMMA 4608, FADD of the sums 768, conversions and NaN 1900, folds 770, weights 700); DRAM 8500 at 850 GB/s
-// and 1.38 GHz; the SM's port 5600. 256K keys are 25.6 leaves an SM: 0.171 ms by the tensor cores, 0.158 by DRAM.
+// Bound at 48 rows, D 256, E4M3, per sub-core and leaf of 128 keys: tensor 9216 cycles (scores 3072, values 6144);
+// issue about 8900 (HMMA 4608, FADD of the sums 768, conversions and NaN 1900, folds 770, weights 700); DRAM 8500 at
+// 850 GB/s and 1.38 GHz; the SM's port 5600. 256K keys are 25.6 leaves per SM: 0.171 ms by the tensor cores, 0.158 by
+// DRAM.
 #pragma once
 
 #include "ops/verify/partial_states.cuh"
@@ -29,8 +36,8 @@
 namespace sm70::verify {
 
 template <typename S>
-class Verify : private PartialStates<S> {
-    using Base = PartialStates<S>;
+class Verify : private VerifyPartialStates<S> {
+    using Base = VerifyPartialStates<S>;
     using Base::find_tile, Base::place_tile, Base::load_keys, Base::load_values, Base::score_tile, Base::advance;
     using Base::shared_, Base::warp_, Base::find_chunk, Base::length_in_pass, Base::shortest_row, Base::load_query;
     using Base::store_weights, Base::add_values, Base::store_partial_states;
@@ -40,10 +47,10 @@ class Verify : private PartialStates<S> {
     __device__ __forceinline__ Verify(const VerifyParams& p, VerifyShared<S>& shared) : Base(p, shared) {}
 
     __device__ __forceinline__ void run() {
-        // The unit is kept in shared memory: it takes registers that the leaves need.
+        // The chunk is kept in shared memory: in registers it would take some that the leaves need.
         if (threadIdx.x == 0) shared_.cursor = {0, 0, static_cast<int32_t>(blockIdx.x)};
         do {
-            __syncthreads();  // the last unit is done with shared memory
+            __syncthreads();  // shared memory may still be read for the last chunk
             if (warp_ == 0) find_chunk();
             __syncthreads();
             if (shared_.chunk.pass.longest == 0) return;
@@ -52,6 +59,7 @@ class Verify : private PartialStates<S> {
     }
 
  private:
+    // Reduces the keys of a chunk to one state, and stores it.
     __device__ __forceinline__ void reduce_chunk() {
         const PassChunk& chunk = shared_.chunk;
         const uint32_t first = static_cast<uint32_t>(chunk.index) * chunk.pass.leaves;
@@ -63,7 +71,7 @@ class Verify : private PartialStates<S> {
         for (int i = 0; i < 2 * S::kRowTiles; ++i) shared_.sums[i][threadIdx.x] = 0.0f;
         __syncthreads();
 
-        // All that the first leaf needs is on its way at once.
+        // All loads for the first leaf are in flight together.
         uint2 values[S::kFreshTiles][S::kTileSteps];
         {
             uint4 keys[S::kStagedKeys];

@@ -1,5 +1,5 @@
-// verify with other numerics (ops/verify/numerics.cuh), for tests and measurements. Two ways to sum scores, which the
-// shipped one is chosen from; and three controls, each with a fault that tests of the shipped kernels must find.
+// verify with other numerics (ops/verify/numerics.cuh), for tests and measurements: two other ways to sum scores, and
+// three controls, each with a fault that the tests of the shipped kernels must find.
 #include "ops/verify/combine.cuh"
 #include "ops/verify/verify.cuh"
 
