@@ -29,8 +29,8 @@ struct ExchangedHalves {
 // Two lanes, `distance` apart, each hold a lower and an upper value. The lane that `keeps_upper` keeps its upper one
 // and receives the other lane's upper one; the other lane has both lower ones then.
 template <typename Value>
-__device__ __forceinline__ ExchangedHalves<Value> exchange_halves(const Value& lower, const Value& upper, bool keeps_upper,
-                                                                  int distance) {
+__device__ __forceinline__ ExchangedHalves<Value> exchange_halves(const Value& lower, const Value& upper,
+                                                                  bool keeps_upper, int distance) {
     const Value given = keeps_upper ? lower : upper;
     const Value kept = keeps_upper ? upper : lower;
     return {kept, exchange(given, distance)};
