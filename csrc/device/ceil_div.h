@@ -1,3 +1,4 @@
+// Integer division that rounds up, for host and device.
 #pragma once
 
 #include "device/fixed_width.h"

@@ -73,7 +73,7 @@ struct Fp16 {
 };
 
 // Magnitude of an FP32 value as a code of the format, rounded to nearest even, in bits 23 - kMantissaBits and up; the
-// bits below are zero. A NaN comes out as kClamp: the caller treats NaN apart.
+// bits below are zero. A NaN comes out as kClamp: the caller handles NaN itself.
 template <typename Format>
 __device__ __forceinline__ uint32_t encode_magnitude(float value) {
     constexpr int kDropped = 23 - Format::kMantissaBits;

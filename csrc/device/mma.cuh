@@ -26,6 +26,12 @@ struct Lane {
     uint32_t operand_row = quad + 4 * upper;             // of A; column of a column-major B
     uint32_t accumulator_row = (index & 1) + 4 * upper;  // of elements 0, 1, 4, 5; the others' is 2 more
 
+    // The lane's two rows of an accumulator, numbers 0 and 1: element i is in row i / 2 % 2 of them.
+    __device__ __forceinline__ uint32_t row(int number) const { return accumulator_row + 2 * number; }
+
+    // Eight lanes have the same rows. One of them stores what there is once per row.
+    __device__ __forceinline__ bool leads_its_rows() const { return (index & 14) == 0; }
+
     // Column of accumulator element i, whose bit 1 does not matter.
     __device__ __forceinline__ uint32_t accumulator_column(uint32_t i) const { return (i & 4) + (index & 2) + (i & 1); }
 };

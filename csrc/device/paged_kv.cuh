@@ -37,7 +37,7 @@ struct OperandFormat<E4M3> {
     static constexpr int kElementBytes = 1;
     static constexpr float kOperandScale = 0x1p-8f;  // bits moved only: fp8.cuh
     static constexpr float kInverseScale = 0x1p8f;
-    // The bits of NaN become 480 x 2^-8: whoever uses the operands looks for NaN, and makes the result one.
+    // The bits of NaN become 480 x 2^-8: the kernel must look for NaN itself, and make the result NaN.
     static constexpr bool kLosesNan = true;
 
     __device__ __forceinline__ static HalfFragment operand(const uint32_t* word) {

@@ -3,6 +3,7 @@
 
 #include "device/partial_state.h"
 #include "device/softmax_state.cuh"
+#include "device/tile.cuh"
 
 namespace sm70 {
 
@@ -48,13 +49,12 @@ __device__ __forceinline__ PartialState merge_batch(PartialState (&states)[kCoun
 
 // The state of the lane that is `distance` lanes up.
 __device__ __forceinline__ PartialState shuffle_down(const PartialState& state, unsigned distance) {
-    constexpr uint32_t kAll = 0xffffffffu;
-    return {make_float4(__shfl_down_sync(kAll, state.numerators.x, distance),
-                        __shfl_down_sync(kAll, state.numerators.y, distance),
-                        __shfl_down_sync(kAll, state.numerators.z, distance),
-                        __shfl_down_sync(kAll, state.numerators.w, distance)),
-            {__shfl_down_sync(kAll, state.denominator.maximum, distance),
-             __shfl_down_sync(kAll, state.denominator.sum, distance)}};
+    return {make_float4(__shfl_down_sync(kFullWarp, state.numerators.x, distance),
+                        __shfl_down_sync(kFullWarp, state.numerators.y, distance),
+                        __shfl_down_sync(kFullWarp, state.numerators.z, distance),
+                        __shfl_down_sync(kFullWarp, state.numerators.w, distance)),
+            {__shfl_down_sync(kFullWarp, state.denominator.maximum, distance),
+             __shfl_down_sync(kFullWarp, state.denominator.sum, distance)}};
 }
 
 // Stacks of states in shared memory, each with one state per lane of a warp and level. Free of bank conflicts.

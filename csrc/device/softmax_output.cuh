@@ -1,20 +1,23 @@
-// From the state of a softmax to outputs: what every attention kernel does alike, to the bit.
+// From the state of a softmax to outputs: what decode and verify do alike, to the bit.
 #pragma once
 
 #include <cuda_fp16.h>
 
 #include "device/softmax_state.cuh"
+#include "device/tile.cuh"
 
 namespace sm70 {
 
-// A scale that a captured graph may change; one that is not positive and finite makes everything NaN.
+// The scale in use. A captured graph may change the device's; one that is not positive and finite makes every result
+// NaN.
 __device__ __forceinline__ float resolve_scale(float host, const float* device) {
     if (device == nullptr) return host;
     const float value = *device;
-    return value > 0.0f && value <= 3.402823466e38f ? value : __int_as_float(0x7fffffff);
+    return value > 0.0f && value <= 3.402823466e38f ? value : quiet_nan();
 }
 
-// What numerators are multiplied by. Every kernel that makes outputs uses this, so that their bits are the same.
+// What numerators are multiplied by. All kernels of decode and verify that store outputs use this, so that their bits
+// are the same.
 __device__ __forceinline__ float output_factor(float sum, float scale) {
     return __fdividef(scale, sum);
 }

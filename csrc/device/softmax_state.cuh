@@ -1,4 +1,4 @@
-// The state of a softmax over part of a row's keys, and the fixed binary tree in which states combine.
+// The state of a softmax over part of a row's keys, and the fixed binary tree in which states merge.
 //
 // maximum and sum are of scores in base 2: weights are 2^(score - maximum). Values are unnormalised numerators. The
 // operations and their order are spelled out, so that every kernel that merges the same states gets the same bits.
@@ -24,7 +24,7 @@ struct MergeFactors {
     float left, right;
 };
 
-// left becomes the union of both. NaN in either sum, and a factor of NaN, go on into the result.
+// left becomes the union of both. NaN in either sum, or as a factor, makes the result NaN.
 __device__ __forceinline__ MergeFactors merge_denominators(SoftmaxDenominator& left, SoftmaxDenominator right) {
     const float maximum = fmaxf(left.maximum, right.maximum);
     const MergeFactors factors{exp2_approximate(left.maximum - maximum), exp2_approximate(right.maximum - maximum)};
@@ -38,10 +38,11 @@ __device__ __forceinline__ float merge_numerators(float left, float right, Merge
 }
 
 // The tree: states are leaves in the order of their keys; node i of level n + 1 is the union of nodes 2 i and 2 i + 1
-// of level n, or the first alone where there is no second. Leaf after leaf, a stack with one place a level is enough:
-// after leaf `index` as many levels are merged as `index` has trailing ones, and the result waits on the level above;
-// at the end, what waits is merged from the lowest level up. reduce(i) makes leaf i the current state, push(level)
-// stores the current state, merge(level) makes it the union of what is stored, whose keys come first, and itself.
+// of level n, or the first alone where there is no second. If leaves come one after the other, a stack with one place
+// per level is enough: after leaf `index` as many levels are merged as `index` has trailing ones, and the result is
+// stored on the level above. At the end, the stored states are merged from the lowest level up. reduce(i) makes leaf i
+// the current state; push(level) stores the current state; merge(level) makes it the union of the stored state, whose
+// keys come first, and itself.
 template <typename Reduce, typename Push, typename Merge>
 __device__ __forceinline__ void reduce_tree(uint32_t leaves, Reduce reduce, Push push, Merge merge) {
     for (uint32_t leaf = 0; leaf < leaves; ++leaf) {

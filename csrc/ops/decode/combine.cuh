@@ -1,11 +1,12 @@
-// Outputs of the rows that have several units: their states merged, in the tree that the units themselves are part of.
-// Also zeros for rows without keys. Rows of one unit are done already.
+// The combine kernel: merges the partial states of rows that have several work units, in the tree that the units
+// themselves are part of, and stores their outputs. It also stores zeros for rows without keys. Rows of one unit are
+// finished already.
 //
-// A slice is 32 numerators of a query head, four to each lane of an octet: a line of a slot. Its octets, in one warp or
-// several, take aligned parts of the row's units, eight at a time so that their loads are in flight together. Then the
-// octets of a warp merge what they found by exchanges, and the warps of a slice through shared memory. How many octets
-// a slice has follows from the number of rows (schedule.h): few rows are spread over all SMs.
-// Bound: latency, of three loads one after the other and the launch itself.
+// A slice is 32 numerators of a query head: a cache line of a partial state, four for each lane of an octet. The octets
+// of a slice, in one warp or several, take aligned parts of the row's units, eight at a time so that their loads are in
+// flight together. Then the octets of a warp merge their results by exchanges, and the warps of a slice through shared
+// memory. How many octets a slice has follows from the number of rows (schedule.h): few rows are spread over all SMs.
+// Bound: latency, of three loads one after the other and of the launch itself.
 #pragma once
 
 #include "device/partial_state.cuh"
@@ -31,7 +32,7 @@ class Combine {
           warps_(1u << p.warps_log2),
           warp_(threadIdx.x / 32 & (warps_ - 1)),
           octet_(warp_ * kOctets + lane_ / kOctetLanes),
-          member_(static_cast<int32_t>(blockIdx.y >> p.parts_log2)) {
+          head_in_group_(static_cast<int32_t>(blockIdx.y >> p.parts_log2)) {
         const uint32_t part = blockIdx.y & ((1u << p.parts_log2) - 1);
         const uint32_t slice = (part * (blockDim.x / 32) + threadIdx.x / 32) >> p.warps_log2;
         dimension_ = static_cast<int32_t>(slice * kCombineSlice + 4 * (lane_ % kOctetLanes));
@@ -54,7 +55,7 @@ class Combine {
         if (units == 1) return;
 
         const int64_t first = units_before(schedule, level, row, before) + head * static_cast<int64_t>(units);
-        first_slot_ = partial_state_of(p_.decode, first, p_.head_dim);
+        first_partial_state_ = partial_state_of(p_.decode, first, p_.head_dim);
         uint32_t batches = 1;  // of an octet: a power of two, so that octets have aligned parts
         while (batches * kCombineBatch * kOctets * warps_ < units) batches *= 2;
         reduce_octet(units, batches);
@@ -64,12 +65,13 @@ class Combine {
     }
 
  private:
-    // The octet's units, from number octet * batches * kCombineBatch. Where there are none left the state is of no
+    // The octet's units, from number octet * batches * kCombineBatch on. Past the row's last unit the state has no
     // meaning, and nobody merges it.
     __device__ __forceinline__ void reduce_octet(uint32_t units, uint32_t batches) {
         const uint32_t first = octet_ * batches * kCombineBatch;
-        uint32_t node = 0;  // first unit of what state_ is of
-        // The same number of turns for all octets, so that warps stay together: those past the row's end load nothing.
+        uint32_t node = 0;  // first unit that state_ covers
+        // All octets go through the same number of iterations, so that warps stay together. Past the row's end they
+        // load nothing.
         reduce_tree(
             batches,
             [&](uint32_t batch) {
@@ -86,9 +88,10 @@ class Combine {
     }
 
     __device__ __forceinline__ void load_batch(uint32_t unit, uint32_t units) {
-        const int64_t slot = partial_state_floats(p_.decode.group, p_.head_dim);
-        const float* values = first_slot_ + unit * slot + member_ * p_.head_dim + dimension_;
-        const float* denominators = first_slot_ + unit * slot + p_.decode.group * p_.head_dim + 2 * member_;
+        const int64_t floats = partial_state_floats(p_.decode.group, p_.head_dim);
+        const float* values = first_partial_state_ + unit * floats + head_in_group_ * p_.head_dim + dimension_;
+        const float* denominators =
+            first_partial_state_ + unit * floats + p_.decode.group * p_.head_dim + 2 * head_in_group_;
         PartialState states[kCombineBatch];
 #pragma unroll
         for (uint32_t i = 0; i < kCombineBatch; ++i) {
@@ -97,13 +100,13 @@ class Combine {
             } else {
                 states[i] = no_partial_state();
             }
-            values += slot;
-            denominators += slot;
+            values += floats;
+            denominators += floats;
         }
         state_ = merge_batch(states, unit, units);
     }
 
-    // The warp's octets, of `each` units, into the first.
+    // The states of the warp's octets, each of `each` units, into the first octet.
     __device__ __forceinline__ void merge_octets(uint32_t units, uint32_t each) {
 #pragma unroll
         for (uint32_t step = 1; step < kOctets; step *= 2) {
@@ -112,8 +115,8 @@ class Combine {
         }
     }
 
-    // What the slice's warps found, of `each` units, into the first octet of the first warp: octet i takes the i-th
-    // part of them. A stack's first level is free, now that the octets are merged.
+    // The states of the slice's warps, each of `each` units, into the first octet of the first warp: octet i merges the
+    // i-th part of them. The first level of the stacks is free, now that the octets are merged.
     __device__ __forceinline__ void merge_warps(uint32_t units, uint32_t each) {
         __syncwarp();
         if (lane_ < kOctetLanes) {
@@ -123,11 +126,11 @@ class Combine {
         if (warp_ > 0) return;
         const uint32_t together = warps_ > kOctets ? warps_ / kOctets : 1, lane = lane_ % kOctetLanes;
         const uint32_t part = lane_ / kOctetLanes * together;
-        const CombineLevel* found = levels_ + part * p_.stack_levels;
-        if (part < warps_) state_ = found->load(0, 0, lane);
+        const CombineLevel* source = levels_ + part * p_.stack_levels;
+        if (part < warps_) state_ = source->load(0, 0, lane);
         for (uint32_t i = 1; i < together; ++i) {  // one other, at most
-            found += p_.stack_levels;
-            if ((part + i) * each < units) merge_partial_states(state_, found->load(0, 0, lane));
+            source += p_.stack_levels;
+            if ((part + i) * each < units) merge_partial_states(state_, source->load(0, 0, lane));
         }
         merge_octets(units, each * together);
     }
@@ -136,19 +139,19 @@ class Combine {
         const DecodeParams& d = p_.decode;
         const float scale = resolve_scale(d.kv.v_scale, d.kv.v_device_scale) * p_.operand_scale_inverse;
         const float factor = output_factor(state_.denominator.sum, scale);
-        uint16_t* out = out_of(d, row, head, member_) + dimension_;
+        uint16_t* out = out_of(d, row, head, head_in_group_) + dimension_;
         out[0] = output_bits(state_.numerators.x, factor);
         out[1] = output_bits(state_.numerators.y, factor);
         out[2] = output_bits(state_.numerators.z, factor);
         out[3] = output_bits(state_.numerators.w, factor);
-        if (dimension_ == 0) store_lse(d, row, head, member_, log_sum_exp(state_.denominator));
+        if (dimension_ == 0) store_lse(d, row, head, head_in_group_, log_sum_exp(state_.denominator));
     }
 
     __device__ __forceinline__ void store_zeros(int32_t row, int32_t head) {
-        uint16_t* out = out_of(p_.decode, row, head, member_) + dimension_;
+        uint16_t* out = out_of(p_.decode, row, head, head_in_group_) + dimension_;
 #pragma unroll
         for (int i = 0; i < 4; ++i) out[i] = 0;
-        if (dimension_ == 0) store_lse(p_.decode, row, head, member_, __int_as_float(0xff800000));
+        if (dimension_ == 0) store_lse(p_.decode, row, head, head_in_group_, negative_infinity());
     }
 
     const CombineParams& p_;
@@ -156,9 +159,9 @@ class Combine {
     const uint32_t lane_;
     const uint32_t warps_, warp_;  // of the slice
     const uint32_t octet_;         // of the slice
-    const int32_t member_;
+    const int32_t head_in_group_;
     int32_t dimension_;
-    const float* first_slot_ = nullptr;
+    const float* first_partial_state_ = nullptr;
     PartialState state_{};
 };
 

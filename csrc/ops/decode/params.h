@@ -22,8 +22,8 @@ SM70_HOST_DEVICE constexpr int64_t xqa_shared_bytes(int64_t head_dim, int64_t ro
 SM70_HOST_DEVICE constexpr int64_t xqa_level_bytes(int64_t head_dim, int64_t row_tiles) {
     return row_tiles * 8 * (head_dim * 4 + 8);
 }
-// Blocks of xqa that registers allow an SM: 16 warps of 128, 12 at D 64, which needs more, and half with two row
-// tiles.
+// Blocks of xqa per SM that registers allow: 16 warps of 128 registers; 12 warps at D 64, which needs more; and half as
+// many with two row tiles.
 SM70_HOST_DEVICE constexpr int32_t xqa_blocks(int32_t head_dim, int32_t row_tiles) {
     return (head_dim == 64 ? 6 : 512 / head_dim) / row_tiles;
 }
@@ -55,7 +55,7 @@ struct DecodeParams {
     int64_t lse_row_stride, lse_head_stride;
     const int32_t* row_requests;  // [rows]: the block-table row of each row; null: its own number
     int64_t row_requests_stride;
-    float* partial_states;  // softmax states of units, by unit number; units of rows that have one only are not stored
+    float* partial_states;     // of units, by unit number; rows of one unit have none
     float softmax_scale_log2;  // softmax scale x log2(e)
     int32_t group;             // query heads of a KV head
     RowSchedule schedule;

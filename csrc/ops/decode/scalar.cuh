@@ -1,8 +1,8 @@
-// decode without tensor cores: FP32 loops over the same leaves, tree and slots as xqa.cuh. The yardstick it is compared
-// with, and what serves layouts that it can't.
+// decode without tensor cores: FP32 loops over the same leaves, with the same tree and partial states as xqa.cuh. It is
+// the baseline for xqa, and serves the cache layouts that xqa does not.
 //
-// A block has D threads and takes 8 query heads at a time. Scores: a thread has a key, or half of one at D 256.
-// Weights: a warp has whole rows. Values: a thread has a dimension.
+// A block has D threads and takes 8 query heads at a time. For the scores a thread takes a key, or half of one at
+// D 256; for the weights a warp takes whole rows; for the values a thread takes a dimension.
 #pragma once
 
 #include "device/paged_kv.cuh"
@@ -12,7 +12,7 @@
 namespace sm70::decode {
 
 template <typename Format_, int kHeadDim_>
-struct ScalarShape {
+struct ScalarTraits {
     using Format = Format_;
     using Operand = OperandFormat<Format>;
     static constexpr int kHeadDim = kHeadDim_;
@@ -41,8 +41,8 @@ struct ScalarLevel {
     SoftmaxDenominator denominators[S::kRows];
 };
 
-// 8 stored bytes, whatever their alignment.
-__device__ __forceinline__ uint2 load_8_bytes(const uint8_t* address, bool aligned) {
+// 8 stored bytes of any alignment.
+__device__ __forceinline__ uint2 load_unaligned_8_bytes(const uint8_t* address, bool aligned) {
     if (aligned) return __ldg(reinterpret_cast<const uint2*>(address));
     uint32_t words[2] = {0, 0};
 #pragma unroll
@@ -65,9 +65,9 @@ class Scalar {
         WorkUnit unit;
         for (int32_t number = static_cast<int32_t>(blockIdx.x); cursor.seek(p_.schedule, level_, number, unit);
              number += static_cast<int32_t>(gridDim.x)) {
-            for (int32_t member = 0; member < p_.group; member += S::kRows) {
-                reduce_unit(unit, member);
-                store(unit, number, member);
+            for (int32_t head_in_group = 0; head_in_group < p_.group; head_in_group += S::kRows) {
+                reduce_unit(unit, head_in_group);
+                store(unit, number, head_in_group);
             }
         }
     }
@@ -77,9 +77,9 @@ class Scalar {
         return resolve_scale(p_.kv.v_scale, p_.kv.v_device_scale) * S::Operand::kInverseScale;
     }
 
-    // The unit's state for query heads `member`.. of the group, to values_ and denominators_.
-    __device__ __forceinline__ void reduce_unit(const WorkUnit& unit, int32_t member) {
-        load_query(unit, member);
+    // The unit's state for query heads `head_in_group`.. of the group, to values_ and denominators_.
+    __device__ __forceinline__ void reduce_unit(const WorkUnit& unit, int32_t head_in_group) {
+        load_query(unit, head_in_group);
         const int32_t request = request_of(p_, unit.row);
         const uint32_t first = static_cast<uint32_t>(unit.index) << level_;
         const uint32_t leaves = min(1u << level_, static_cast<uint32_t>(leaves_of(unit.length)) - first);
@@ -89,17 +89,18 @@ class Scalar {
             [&](uint32_t below) { push(stack_[below]); }, [&](uint32_t below) { merge(stack_[below]); });
         if (__syncthreads_or(static_cast<int>(nan))) {
 #pragma unroll
-            for (int r = 0; r < S::kRows; ++r) denominators_[r].sum = __int_as_float(0x7fffffff);
+            for (int r = 0; r < S::kRows; ++r) denominators_[r].sum = quiet_nan();
         }
     }
 
-    __device__ __forceinline__ void load_query(const WorkUnit& unit, int32_t member) {
+    __device__ __forceinline__ void load_query(const WorkUnit& unit, int32_t head_in_group) {
         const uint16_t* q = p_.q + unit.row * p_.q_row_stride +
-                            (static_cast<int64_t>(unit.head) * p_.group + member) * p_.q_head_stride + threadIdx.x;
+                            (static_cast<int64_t>(unit.head) * p_.group + head_in_group) * p_.q_head_stride +
+                            threadIdx.x;
         auto* target = reinterpret_cast<float*>(shared_.q);
 #pragma unroll
         for (int r = 0; r < S::kRows; ++r) {
-            const bool present = member + r < p_.group;
+            const bool present = head_in_group + r < p_.group;
             const float value = present ? __half2float(__ushort_as_half(q[r * p_.q_head_stride])) : 0.0f;
             target[(threadIdx.x / 4 * S::kRows + r) * 4 + threadIdx.x % 4] = value;
         }
@@ -131,7 +132,7 @@ class Scalar {
                                     part * S::kPartDims * S::Operand::kElementBytes;
 #pragma unroll 4
             for (int vector = 0; vector < S::kPartDims / S::kVector; ++vector) {
-                const uint2 stored = load_8_bytes(source + 8 * vector, p_.kv.alignment >= 8);
+                const uint2 stored = load_unaligned_8_bytes(source + 8 * vector, p_.kv.alignment >= 8);
                 const uint32_t words[2] = {stored.x, stored.y};
                 nan |= S::Operand::nan_bits(words[0]) | S::Operand::nan_bits(words[1]);
 #pragma unroll
@@ -154,9 +155,9 @@ class Scalar {
         for (int r = 0; r < S::kRows; ++r) {
 #pragma unroll
             for (int distance = 1; distance < S::kParts; distance *= 2) {
-                scores[r] += __shfl_xor_sync(kAll, scores[r], distance);
+                scores[r] += exchange(scores[r], distance);
             }
-            scores[r] = key < live ? scores[r] * score_scale_ : __int_as_float(0xff800000);
+            scores[r] = key < live ? scores[r] * score_scale_ : negative_infinity();
         }
         if (part == 0) {
             shared_.weights[key][0] = make_float4(scores[0], scores[1], scores[2], scores[3]);
@@ -169,24 +170,20 @@ class Scalar {
         constexpr int kPerLane = kLeafTokens / 32;
         auto* weights = reinterpret_cast<float*>(shared_.weights);
         float scores[kPerLane];
-        float maximum = __int_as_float(0xff800000), sum = 0.0f;
+        float maximum = negative_infinity(), sum = 0.0f;
 #pragma unroll
         for (int i = 0; i < kPerLane; ++i) {
             scores[i] = weights[(32 * i + threadIdx.x % 32) * S::kRows + row];
             maximum = fmaxf(maximum, scores[i]);
         }
-#pragma unroll
-        for (int distance = 1; distance < 32; distance *= 2) {
-            maximum = fmaxf(maximum, __shfl_xor_sync(kAll, maximum, distance));
-        }
+        maximum = warp_maximum(maximum);
 #pragma unroll
         for (int i = 0; i < kPerLane; ++i) {
             const float weight = exp2_approximate(scores[i] - maximum);
             weights[(32 * i + threadIdx.x % 32) * S::kRows + row] = weight;
             sum += weight;
         }
-#pragma unroll
-        for (int distance = 1; distance < 32; distance *= 2) sum += __shfl_xor_sync(kAll, sum, distance);
+        sum = warp_sum(sum);
         if (threadIdx.x % 32 == 0) shared_.denominators[row] = {maximum, sum};
     }
 
@@ -240,20 +237,21 @@ class Scalar {
         }
     }
 
-    __device__ __forceinline__ void store(const WorkUnit& unit, int32_t number, int32_t first_member) {
-        float* slot = partial_state_of(p_, number, S::kHeadDim);
+    __device__ __forceinline__ void store(const WorkUnit& unit, int32_t number, int32_t first_head) {
+        float* partial_state = partial_state_of(p_, number, S::kHeadDim);
 #pragma unroll
         for (int r = 0; r < S::kRows; ++r) {
-            const int32_t member = first_member + r;
-            if (member >= p_.group) break;
+            const int32_t head_in_group = first_head + r;
+            if (head_in_group >= p_.group) break;
             const SoftmaxDenominator d = denominators_[r];
             if (unit.count == 1) {
                 const float factor = output_factor(d.sum, output_scale());
-                out_of(p_, unit.row, unit.head, member)[threadIdx.x] = output_bits(values_[r], factor);
-                if (threadIdx.x == 0) store_lse(p_, unit.row, unit.head, member, log_sum_exp(d));
+                out_of(p_, unit.row, unit.head, head_in_group)[threadIdx.x] = output_bits(values_[r], factor);
+                if (threadIdx.x == 0) store_lse(p_, unit.row, unit.head, head_in_group, log_sum_exp(d));
             } else {
-                slot[member * S::kHeadDim + threadIdx.x] = values_[r];
-                if (threadIdx.x == 0) denominators_of(p_, slot, S::kHeadDim)[member] = make_float2(d.maximum, d.sum);
+                partial_state[head_in_group * S::kHeadDim + threadIdx.x] = values_[r];
+                if (threadIdx.x == 0)
+                    denominators_of(p_, partial_state, S::kHeadDim)[head_in_group] = make_float2(d.maximum, d.sum);
             }
         }
     }
@@ -269,7 +267,7 @@ class Scalar {
 
 template <typename Format, int kHeadDim>
 __device__ __forceinline__ void scalar(const DecodeParams& p) {
-    using S = ScalarShape<Format, kHeadDim>;
+    using S = ScalarTraits<Format, kHeadDim>;
     static_assert(sizeof(ScalarShared<S>) == scalar_shared_bytes(kHeadDim));
     static_assert(sizeof(ScalarLevel<S>) == scalar_level_bytes(kHeadDim));
     extern __shared__ uint4 dynamic_shared[];

@@ -34,13 +34,13 @@ struct Schedule {
     int64_t warps_log2, stack_levels;  // of the combine kernel
 };
 
-// Levels that leave room for all blocks an SM is meant to have. More are taken only to bound the workspace.
+// Levels that leave room for all blocks that an SM is meant to have. More are used only to bound the workspace.
 constexpr int64_t kUsualLevels = 4;
-// Units for each resident block: enough to even out, few enough to keep the traffic of their states near 1 %.
+// Units per resident block: enough to balance the blocks, few enough to keep the traffic of partial states near 1 %.
 constexpr int64_t kUnitsPerBlock = 3;
 constexpr int64_t kMaxTokens = int64_t{1} << 24;  // of a row: what keeps 32 rows' workspace within 32 MiB
 constexpr int64_t kWorkspaceBytesPer32Rows = int64_t{32} << 20;
-constexpr int64_t kCombineWarps = 24;  // of an SM: what registers allow, so that one wave does it where it can
+constexpr int64_t kCombineWarps = 24;  // per SM: what registers allow, so that one wave is enough where possible
 constexpr int64_t kSharedBytesPerMultiprocessor = 96 << 10;
 
 // The largest unit that a block has a stack for: 4 levels with two row tiles at D 256, else all.

@@ -1,18 +1,17 @@
-// How rows of keys are divided among blocks, from lengths that only the device knows.
+// Work units of decode, found from lengths that only the device knows.
 //
-// A row is cut into leaves of kLeafTokens keys, counted from its start. A unit is an aligned group of 2^level leaves
-// (fewer at the end of a row) for one KV head; a block reduces it to one softmax state. The level is one for the whole
-// launch: the smallest that gives no more than `target` units. Since states combine in one tree over the leaves
-// (softmax_state.cuh), the level changes who computes what, but no bit of a result.
+// A row is cut into leaves of kLeafTokens keys, counted from its start. A work unit is an aligned group of 2^level
+// leaves (fewer at the end of a row) for one KV head; a block reduces it to one softmax state. The whole launch has one
+// level: the smallest that gives no more than `target` units. Since states merge in one tree over the leaves
+// (softmax_state.cuh), the level changes which block computes what, but no bit of a result.
 #pragma once
 
 #include "device/fixed_width.h"
 #include "device/leaves.h"
+#include "device/tile.cuh"
 #include "ops/decode/params.h"
 
 namespace sm70::decode {
-
-constexpr uint32_t kAll = 0xffffffffu;
 
 // The block-table row of a query row.
 __device__ __forceinline__ int32_t request_of(const DecodeParams& p, int32_t row) {
@@ -40,7 +39,7 @@ __device__ __forceinline__ void count_units(const RowSchedule& p, int32_t (&tota
     for (int32_t row = static_cast<int32_t>(threadIdx.x); row < p.rows; row += static_cast<int32_t>(blockDim.x)) {
         const int32_t length = row_length(p, row);
         for (int32_t level = 0; level < p.max_level; ++level) {
-            // At a target below 2^30 a total that is cut there is as good as the real one, and can't wrap around.
+            // A total only matters up to the target. Cut there, with a target below 2^30, it cannot wrap around.
             const int32_t units = units_of(length, level);
             if (units > 0) atomicAdd(&totals[level], min(units * p.kv_heads, p.target + 1));
         }
@@ -55,8 +54,8 @@ __device__ __forceinline__ int32_t chosen_level(const RowSchedule& p, const int3
     return level;
 }
 
-// Rows of a warp's lanes where there are 32 at most: lane i has row i modulo a power of two, so that sums over lanes
-// come out in all of them after as many exchanges as that power has. A lane without a row has length 0.
+// The row of a lane, for at most 32 rows: lane i has row i modulo the power of two that is not below the number of
+// rows, so that few exchanges leave the sum over the rows in every lane. A lane without a row has length 0.
 __device__ __forceinline__ int32_t row_of_lane(const RowSchedule& p) {
     int32_t span = 1;
     while (span < p.rows) span *= 2;
@@ -64,7 +63,7 @@ __device__ __forceinline__ int32_t row_of_lane(const RowSchedule& p) {
 }
 
 __device__ __forceinline__ int32_t sum_over_rows(const RowSchedule& p, int32_t value) {
-    for (int32_t distance = 1; distance < p.rows; distance *= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
+    for (int32_t distance = 1; distance < p.rows; distance *= 2) value += exchange(value, distance);
     return value;
 }
 
@@ -107,7 +106,7 @@ struct WorkUnit {
     int32_t count;   // of units of the row and head
 };
 
-// Walks through the units of all rows in order: rows, heads, units of a row. Every warp walks alike.
+// Walks through the units of all rows in order: rows, heads, units of a row. Every warp walks the same way.
 class WorkUnitCursor {
  public:
     // WorkUnit number `unit`, which must not be below an earlier one; false if there are no more.
@@ -122,18 +121,18 @@ class WorkUnitCursor {
             return true;
         }
         Window window = load_window(p, level);
-        while (unit >= before_ + __shfl_sync(kAll, window.inclusive, 31)) {
-            before_ += __shfl_sync(kAll, window.inclusive, 31);
+        while (unit >= before_ + __shfl_sync(kFullWarp, window.inclusive, 31)) {
+            before_ += __shfl_sync(kFullWarp, window.inclusive, 31);
             first_ += 32;
             if (first_ >= p.rows) return false;
             window = load_window(p, level);
         }
         const int32_t in_window = unit - before_;
-        const int lane = __ffs(static_cast<int>(__ballot_sync(kAll, in_window < window.inclusive))) - 1;
-        const int32_t in_row = in_window - __shfl_sync(kAll, window.inclusive - window.units * p.kv_heads, lane);
+        const int lane = __ffs(static_cast<int>(__ballot_sync(kFullWarp, in_window < window.inclusive))) - 1;
+        const int32_t in_row = in_window - __shfl_sync(kFullWarp, window.inclusive - window.units * p.kv_heads, lane);
         found.row = first_ + lane;
-        found.length = __shfl_sync(kAll, window.length, lane);
-        found.count = __shfl_sync(kAll, window.units, lane);
+        found.length = __shfl_sync(kFullWarp, window.length, lane);
+        found.count = __shfl_sync(kFullWarp, window.units, lane);
         found.head = in_row / found.count;
         found.index = in_row - found.head * found.count;
         return true;
@@ -151,12 +150,7 @@ class WorkUnitCursor {
         Window window{};
         if (first_ + lane < p.rows) window.length = row_length(p, first_ + lane);
         window.units = units_of(window.length, level);
-        window.inclusive = window.units * p.kv_heads;
-#pragma unroll
-        for (int distance = 1; distance < 32; distance *= 2) {
-            const int32_t other = __shfl_up_sync(kAll, window.inclusive, static_cast<unsigned>(distance));
-            if (lane >= distance) window.inclusive += other;
-        }
+        window.inclusive = warp_inclusive_sum(window.units * p.kv_heads);
         return window;
     }
 

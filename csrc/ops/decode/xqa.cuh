@@ -79,7 +79,7 @@ class Xqa {
         if (__syncthreads_or(static_cast<int>(nan))) {
 #pragma unroll
             for (int tile = 0; tile < S::kRowTiles; ++tile) {
-                state.denominators[tile][0].sum = state.denominators[tile][1].sum = __int_as_float(0x7fffffff);
+                state.denominators[tile][0].sum = state.denominators[tile][1].sum = quiet_nan();
             }
         }
     }

@@ -26,8 +26,8 @@ __device__ __forceinline__ void load_query(const XqaBlock<S>& block, const WorkU
     }
 }
 
-// Addresses of a leaf's tiles to the ring; each lane looks up one tile. One warp does it a leaf ahead, and the warps
-// take turns, so that no load of K or V waits for the block table.
+// Addresses of a leaf's tiles to the ring; each lane looks up one tile. One warp does it a leaf ahead, another one
+// for each leaf, so that no load of K or V waits for the block table.
 template <typename S>
 __device__ __forceinline__ void look_up_tiles(const XqaBlock<S>& block, const WorkUnit& unit, int32_t request,
                                               uint32_t leaf) {

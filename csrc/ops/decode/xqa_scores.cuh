@@ -100,7 +100,8 @@ class XqaScores {
     __device__ __forceinline__ void add_products(const XqaBlock<S>& block, const uint4 (*query)[8][2], int vector,
                                                  const uint4& stored0, const uint4& stored1, uint32_t& nan) {
         const uint32_t half = block.lane.quad_pair & 1;
-        // The tensor core truncates every sum. A short chain from zero, added in FP32, keeps that error small.
+        // Fresh accumulators: the tensor core truncates every sum. A short chain from zero, added in FP32, keeps that
+        // error small.
         float fresh[S::kRowTiles][8] = {};
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -124,19 +125,11 @@ class XqaScores {
                 for (int w = 0; w < 4; ++w) nan |= S::Operand::nan_bits(words[w]);
             }
         }
-#pragma unroll
-        for (int r = 0; r < S::kRowTiles; ++r) {
-#pragma unroll
-            for (int i = 0; i < 8; ++i) sums_[r][i] += fresh[r][i];
-        }
+        for_each_element(sums_, [&](float& sum, int r, int i) { sum += fresh[r][i]; });
     }
 
     __device__ __forceinline__ void clear_sums() {
-#pragma unroll
-        for (int r = 0; r < S::kRowTiles; ++r) {
-#pragma unroll
-            for (int i = 0; i < 8; ++i) sums_[r][i] = 0.0f;
-        }
+        for_each_element(sums_, [](float& sum, int, int) { sum = 0.0f; });
     }
 
     // Each lane keeps four of its eight elements and gets the other half of their products. `live` keys of the leaf.
@@ -150,11 +143,10 @@ class XqaScores {
         for (int r = 0; r < S::kRowTiles; ++r) {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                const float given = half ? sums_[r][i] : sums_[r][i + 4];
-                const float kept = half ? sums_[r][i + 4] : sums_[r][i];
-                const float score = (kept + __shfl_xor_sync(kAll, given, 4)) * scale_;
+                const auto halves = exchange_halves(sums_[r][i], sums_[r][i + 4], half != 0, 4);
+                const float score = (halves.kept + halves.received) * scale_;
                 const int32_t position = S::kMasksTail ? column + (i & 1) : 0;
-                scores[r][i] = position < live ? score : __int_as_float(0xff800000);
+                scores[r][i] = position < live ? score : negative_infinity();
             }
         }
     }

@@ -28,9 +28,9 @@ __device__ __forceinline__ void push_state(const XqaBlock<S>& block, XqaStackLev
         level.numerators[2 * r][threadIdx.x] = make_float4(n[0], n[1], n[2], n[3]);
         level.numerators[2 * r + 1][threadIdx.x] = make_float4(n[4], n[5], n[6], n[7]);
         // Nothing reads these before the next leaf's barriers.
-        if (block.warp == 0 && block.leads_its_rows()) {
-            level.denominators[8 * r + block.row_in_tile(0)] = state.denominators[r][0];
-            level.denominators[8 * r + block.row_in_tile(1)] = state.denominators[r][1];
+        if (block.warp == 0 && block.lane.leads_its_rows()) {
+            level.denominators[8 * r + block.lane.row(0)] = state.denominators[r][0];
+            level.denominators[8 * r + block.lane.row(1)] = state.denominators[r][1];
         }
     }
 }
@@ -44,7 +44,7 @@ __device__ __forceinline__ void merge_state(const XqaBlock<S>& block, const XqaS
         MergeFactors factors[2];
 #pragma unroll
         for (int row = 0; row < 2; ++row) {
-            SoftmaxDenominator left = level.denominators[8 * r + block.row_in_tile(row)];
+            SoftmaxDenominator left = level.denominators[8 * r + block.lane.row(row)];
             factors[row] = merge_denominators(left, state.denominators[r][row]);
             state.denominators[r][row] = left;
         }
@@ -69,19 +69,19 @@ __device__ __forceinline__ void store_partial_state(const XqaBlock<S>& block, in
     for (int r = 0; r < S::kRowTiles; ++r) {
 #pragma unroll
         for (int row = 0; row < 2; ++row) {
-            const int32_t head_in_group = static_cast<int32_t>(8 * r + block.row_in_tile(row));
+            const int32_t head_in_group = static_cast<int32_t>(8 * r + block.lane.row(row));
             // Four neighbouring dimensions to a lane, so that a store fills whole sectors: lanes index and index ^ 2
             // have two each of columns 0 to 3 and of 4 to 7.
             const bool upper_columns = (block.lane.index & 2) != 0;
             const float* n = &state.numerators[r][2 * row];
-            const float other0 = __shfl_xor_sync(kAll, upper_columns ? n[0] : n[4], 2);
-            const float other1 = __shfl_xor_sync(kAll, upper_columns ? n[1] : n[5], 2);
+            const float other0 = exchange(upper_columns ? n[0] : n[4], 2);
+            const float other1 = exchange(upper_columns ? n[1] : n[5], 2);
             if (head_in_group >= block.p.group) continue;
             const float4 four =
                 upper_columns ? make_float4(other0, other1, n[4], n[5]) : make_float4(n[0], n[1], other0, other1);
             const uint32_t dimension = upper_columns ? block.dimension_of(4) - 2 : block.dimension_of(0);
             *reinterpret_cast<float4*>(target + head_in_group * S::kHeadDim + dimension) = four;
-            if (block.warp == 0 && block.leads_its_rows()) {
+            if (block.warp == 0 && block.lane.leads_its_rows()) {
                 const SoftmaxDenominator d = state.denominators[r][row];
                 denominators_of(block.p, target, S::kHeadDim)[head_in_group] = make_float2(d.maximum, d.sum);
             }
@@ -96,7 +96,7 @@ __device__ __forceinline__ void store_output(const XqaBlock<S>& block, const Wor
     for (int r = 0; r < S::kRowTiles; ++r) {
 #pragma unroll
         for (int row = 0; row < 2; ++row) {
-            const int32_t head_in_group = static_cast<int32_t>(8 * r + block.row_in_tile(row));
+            const int32_t head_in_group = static_cast<int32_t>(8 * r + block.lane.row(row));
             if (head_in_group >= block.p.group) continue;
             const SoftmaxDenominator d = state.denominators[r][row];
             const float factor = output_factor(d.sum, block.output_scale());
@@ -108,7 +108,7 @@ __device__ __forceinline__ void store_output(const XqaBlock<S>& block, const Wor
                     out[block.dimension_of(i) + j] = output_bits(state.numerators[r][i + j], factor);
                 }
             }
-            if (block.warp == 0 && block.leads_its_rows()) {
+            if (block.warp == 0 && block.lane.leads_its_rows()) {
                 store_lse(block.p, unit.row, unit.head, head_in_group, log_sum_exp(d));
             }
         }

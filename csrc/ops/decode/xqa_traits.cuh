@@ -4,6 +4,7 @@
 #include "device/paged_kv.cuh"
 #include "device/registers.cuh"
 #include "device/softmax_output.cuh"
+#include "device/tile.cuh"
 #include "ops/decode/params.h"
 #include "ops/decode/work_units.cuh"
 
@@ -66,12 +67,6 @@ struct XqaBlock {
 
     __device__ __forceinline__ XqaBlock(const DecodeParams& params, XqaShared<S>& block_shared)
         : p(params), shared(block_shared), warp(threadIdx.x / 32), wide(params.kv.alignment == 16) {}
-
-    // A lane has two rows of each row tile, numbers 0 and 1.
-    __device__ __forceinline__ uint32_t row_in_tile(int number) const { return lane.accumulator_row + 2 * number; }
-
-    // Four lanes have the same rows. One of them stores what there is once per row.
-    __device__ __forceinline__ bool leads_its_rows() const { return (lane.index & 14) == 0; }
 
     // Dimension of value i, even i; that of value i + 1 is the next one.
     __device__ __forceinline__ uint32_t dimension_of(uint32_t i) const {

@@ -103,11 +103,10 @@ class XqaValues {
                 float two[2];
 #pragma unroll
                 for (int n = 0; n < 2; ++n) {
-                    const float given = upper_pair ? sums[r][n][i] : sums[r][n + 2][i];
-                    const float kept = upper_pair ? sums[r][n + 2][i] : sums[r][n][i];
-                    two[n] = kept + __shfl_xor_sync(kAll, given, 8);
+                    const auto halves = exchange_halves(sums[r][n][i], sums[r][n + 2][i], upper_pair, 8);
+                    two[n] = halves.kept + halves.received;
                 }
-                numerators[r][i] = (odd ? two[1] : two[0]) + __shfl_xor_sync(kAll, odd ? two[0] : two[1], 4);
+                numerators[r][i] = (odd ? two[1] : two[0]) + exchange(odd ? two[0] : two[1], 4);
             }
         }
     }

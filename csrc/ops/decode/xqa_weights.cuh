@@ -21,11 +21,8 @@ __device__ __forceinline__ void store_maxima(const XqaBlock<S>& block, const typ
             for (int i = 1; i < S::kTilesPerWarp; ++i) {
                 maximum = fmaxf(maximum, fmaxf(scores[i][r][2 * row], scores[i][r][2 * row + 1]));
             }
-#pragma unroll
-            for (int distance = 2; distance < 16; distance *= 2) {
-                maximum = fmaxf(maximum, __shfl_xor_sync(kAll, maximum, distance));
-            }
-            if (block.leads_its_rows()) block.shared.maximum[8 * r + block.row_in_tile(row)][block.warp] = maximum;
+            maximum = row_maximum(maximum);
+            if (block.lane.leads_its_rows()) block.shared.maximum[8 * r + block.lane.row(row)][block.warp] = maximum;
         }
     }
 }
@@ -37,7 +34,7 @@ __device__ __forceinline__ void load_maxima(const XqaBlock<S>& block, XqaRowValu
     for (int r = 0; r < S::kRowTiles; ++r) {
 #pragma unroll
         for (int row = 0; row < 2; ++row) {
-            const float* of_warps = block.shared.maximum[8 * r + block.row_in_tile(row)];
+            const float* of_warps = block.shared.maximum[8 * r + block.lane.row(row)];
             float maximum = of_warps[0];
 #pragma unroll
             for (int w = 1; w < S::kWarps; ++w) maximum = fmaxf(maximum, of_warps[w]);
@@ -65,14 +62,13 @@ __device__ __forceinline__ void store_weights(const XqaBlock<S>& block, const ty
                 const __half2 residual = __floats2half2_rn(p0 - __low2float(high), p1 - __high2float(high));
                 const uint32_t tile = block.warp * S::kTilesPerWarp + i;
                 const uint32_t word = 2 * (tile & 1) + (lane.index & 2) / 2;  // of the uint4
-                uint4& high_words = block.shared.high[r][tile / 2][block.row_in_tile(row)][lane.quad_pair];
-                uint4& residual_words = block.shared.residual[r][tile / 2][block.row_in_tile(row)][lane.quad_pair];
+                uint4& high_words = block.shared.high[r][tile / 2][block.lane.row(row)][lane.quad_pair];
+                uint4& residual_words = block.shared.residual[r][tile / 2][block.lane.row(row)][lane.quad_pair];
                 reinterpret_cast<__half2*>(&high_words)[word] = high;
                 reinterpret_cast<__half2*>(&residual_words)[word] = residual;
             }
-#pragma unroll
-            for (int distance = 2; distance < 16; distance *= 2) sum += __shfl_xor_sync(kAll, sum, distance);
-            if (block.leads_its_rows()) block.shared.sum[8 * r + block.row_in_tile(row)][block.warp] = sum;
+            sum = row_sum(sum);
+            if (block.lane.leads_its_rows()) block.shared.sum[8 * r + block.lane.row(row)][block.warp] = sum;
         }
     }
 }
@@ -85,7 +81,7 @@ __device__ __forceinline__ void load_denominators(const XqaBlock<S>& block, cons
     for (int r = 0; r < S::kRowTiles; ++r) {
 #pragma unroll
         for (int row = 0; row < 2; ++row) {
-            const float* of_warps = block.shared.sum[8 * r + block.row_in_tile(row)];
+            const float* of_warps = block.shared.sum[8 * r + block.lane.row(row)];
             float sum = of_warps[0];
 #pragma unroll
             for (int w = 1; w < S::kWarps; ++w) sum += of_warps[w];

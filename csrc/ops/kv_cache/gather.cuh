@@ -1,11 +1,11 @@
 // gather_paged_kv: pages of E4M3, E5M2 or FP16 to FP16, contiguous or paged.
 //
 // Work is cut into tiles of 16 tokens of one row, K and V together. The grid depends on shapes and SM count only; the
-// live tiles of all rows are numbered through, and block b takes tiles b, b + gridDim.x, ... so that one long row
-// among short ones keeps every SM busy and one captured graph serves any lengths.
+// live tiles of all rows are numbered in order, and block b takes tiles b, b + gridDim.x, ... So one long row among
+// short ones keeps every SM busy, and one captured graph serves any lengths.
 //
-//   D256, Hkv 1, E4M3, a tile: 2 x 4 KiB read, 2 x 8 KiB written by 256 threads, two vectors of K and two of V each,
-//   all loads before the first store. Bound: DRAM.
+//   A tile at D 256, Hkv 1, E4M3: 2 x 4 KiB read, 2 x 8 KiB written by 256 threads, each with two vectors of K and two
+//   of V. All loads come before the first store. Bound: DRAM.
 #pragma once
 
 #include "ops/kv_cache/vector.cuh"
@@ -44,7 +44,7 @@ __device__ __forceinline__ void dequantise(const uint32_t* stored, float scale, 
 // synchronisation; it becomes NaN, so that every value made with it is NaN instead of quietly wrong.
 __device__ __forceinline__ float resolve(float host, const float* device) {
     if (device == nullptr) return host;
-    return is_scale(*device) ? *device : __int_as_float(0x7fffffff);
+    return is_scale(*device) ? *device : quiet_nan();
 }
 
 // Address of the first element of a tile. `page` is the page of a paged tensor or the row of a contiguous one.
@@ -67,7 +67,7 @@ __device__ __forceinline__ void gather_tile(const GatherParams& p, int32_t row, 
     const Storage* v_in = tile_base<Storage>(p.value_cache, page, token_in_page);
 
     int64_t out_page = row;
-    const int32_t first_token = static_cast<int32_t>(tile) * kTileTokens;
+    const int32_t first_token = static_cast<int32_t>(tile * kTileTokens);
     int64_t out_token = first_token;
     if (p.out_block_table != nullptr) {
         const uint32_t out_block = p.tiles_per_out_page.divide(tile);
@@ -80,8 +80,8 @@ __device__ __forceinline__ void gather_tile(const GatherParams& p, int32_t row, 
 
     // The part of the tile past the length is zeroed, never loaded: it may hold NaN. An output whose rows are not
     // a multiple of 16 tokens ends inside the tile.
-    const uint32_t live = static_cast<uint32_t>(min(kTileTokens, length - first_token));
-    const uint32_t filled = static_cast<uint32_t>(min(kTileTokens, p.out_tokens - first_token));
+    const uint32_t live = static_cast<uint32_t>(min(static_cast<int32_t>(kTileTokens), length - first_token));
+    const uint32_t filled = static_cast<uint32_t>(min(static_cast<int32_t>(kTileTokens), p.out_tokens - first_token));
     const uint32_t items = filled * p.vectors_per_token.divisor;
     for (uint32_t first = threadIdx.x; first < items; first += kInFlight * kThreads) {
         uint32_t k_stored[kInFlight][V::kStoredWords] = {};  // bits 0 are the value 0 in every format
@@ -112,7 +112,7 @@ __device__ __forceinline__ void gather(const GatherParams& p) {
     const float k_scale = resolve(p.k_scale, p.k_device_scale);
     const float v_scale = resolve(p.v_scale, p.v_device_scale);
 
-    // First tile of this block in the row at hand, as the rows' tiles are numbered through.
+    // The block's next tile, counted from the first tile of the current row.
     uint32_t tile = blockIdx.x;
     for (int32_t row = 0; row < p.batch; ++row) {
         const int32_t length = p.seq_lens[row * p.seq_lens_stride];

@@ -3,6 +3,7 @@
 
 #include "device/fast_divide.h"
 #include "device/fixed_width.h"
+#include "device/paged_kv.h"
 
 namespace sm70::kv_cache {
 
@@ -79,8 +80,6 @@ struct GatherParams {
     FastDivisor vectors_per_token;
 };
 
-// A tile is 16 tokens: every page holds a whole number of tiles, so a tile has one page.
-constexpr int32_t kTileTokens = 16;
 constexpr int32_t kThreads = 256;
 // Passes of a block of the write kernel, each over as many tokens as its threads cover.
 constexpr uint32_t kPasses = 2;

@@ -1,12 +1,13 @@
-// A thread's share of one head: kWidth consecutive elements, moved by the widest accesses that the layout allows.
+// A vector: kWidth consecutive elements of one head, which a thread moves at once.
 //
-// width 8  FP16 side 16-byte aligned, FP8 cache 8-byte aligned (a token stride of 264 is): a warp moves 512 contiguous
-//          bytes of FP16 and 256 of FP8 an instruction, whole sectors both. 16 elements a thread would read FP8 16
-//          bytes at a time, but write its FP16 in two halves of every sector, and is no faster.
+// width 8  FP16 side 16-byte aligned, FP8 cache 8-byte aligned (a token stride of 264 is). Per instruction a warp moves
+//          512 contiguous bytes of FP16 or 256 of FP8: whole sectors. 16 elements per thread would read FP8 16 bytes at
+//          a time, but write the FP16 of every sector in two halves. That is no faster.
 // width 1  any other layout
 #pragma once
 
 #include "device/fp8.cuh"
+#include "device/tile.cuh"
 #include "ops/kv_cache/params.h"
 
 namespace sm70::kv_cache {

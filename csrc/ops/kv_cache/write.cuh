@@ -1,12 +1,13 @@
 // write_paged_kv: FP16 K and V of new tokens into pages of E4M3, E5M2 or FP16.
 //
 // stored = round(float32(x / scale)): one correctly rounded FP32 division, then one rounding to nearest even. A thread
-// keeps its place in the token, one vector of K and the same of V, and goes through kPasses tokens, so that addresses
-// and reciprocals are paid for once.
+// keeps its place in the token, one vector of K and the same one of V, and goes through kPasses tokens, so that it
+// computes addresses and reciprocals once.
 //
 //   D256, Hkv 1, E4M3, a thread and token: 2 x 16 bytes read, 2 x 8 bytes written. Bound: DRAM, as long as an element
-//   costs few instructions: 6 with unit scale, 11 or 14 with another, where the compiler's division alone takes a trip
-//   to the XU and a branch an element. 32 registers keep 8 blocks on an SM; with 40 and 6 blocks it was 10 % slower.
+//   costs few instructions: 6 with unit scale, 11 or 14 with another. The compiler's division alone would take an XU
+//   instruction and a branch per element. 32 registers keep 8 blocks per SM; 40 registers and 6 blocks were 10 %
+//   slower.
 #pragma once
 
 #include "ops/kv_cache/vector.cuh"
@@ -58,7 +59,7 @@ class AnyScale {
 __device__ __forceinline__ WriteScale resolve(const WriteScale& host, const float* device) {
     if (device == nullptr) return host;
     const float value = *device;
-    if (!is_scale(value)) return {__int_as_float(0x7fffffff), 0.0f, 0.0f, 0.0f};
+    if (!is_scale(value)) return {quiet_nan(), 0.0f, 0.0f, 0.0f};
     const float clamped = clamp_scale(value);
     return {clamped, __frcp_rn(clamped), 0.0f, 0.0f};
 }
@@ -145,15 +146,15 @@ __device__ __forceinline__ void quantise_fp16(const uint32_t (&halves)[Vector<Fp
     }
 }
 
-// K or V as a thread sees it: everything about its vector that does not depend on the token.
+// A thread's vector of K or of V: everything about it that does not depend on the token.
 template <typename Format, int kWidth, typename Divider>
-class Lane {
+class ThreadVector {
     using V = Vector<Format, kWidth>;
     using Storage = typename Format::Storage;
 
  public:
-    __device__ __forceinline__ Lane(const TokenTensor& source, const TokenTensor& cache, const WriteScale& scale,
-                                    uint32_t head, uint32_t element)
+    __device__ __forceinline__ ThreadVector(const TokenTensor& source, const TokenTensor& cache,
+                                            const WriteScale& scale, uint32_t head, uint32_t element)
         : source_(static_cast<const uint16_t*>(source.data) + head * source.head_stride + element),
           source_stride_(source.token_stride),
           cache_(static_cast<Storage*>(cache.data) + head * cache.head_stride + element),
@@ -188,7 +189,7 @@ template <typename Format, int kWidth, typename Divider>
 __device__ __forceinline__ void write_tokens(const WriteParams& p, const WriteScale& k_scale,
                                              const WriteScale& v_scale) {
     constexpr int kHalfWords = Vector<Format, kWidth>::kHalfWords;
-    // Threads stand side by side along a token's vectors and, where a token has few, along tokens.
+    // Neighbouring threads take neighbouring vectors of a token and, if a token has few, of the next tokens.
     const uint32_t first_token = p.lanes_per_token.divide(threadIdx.x);
     const uint32_t first_vector = p.lanes_per_token.remainder(threadIdx.x, first_token);
     if (first_token >= p.tokens_per_pass) return;
@@ -196,15 +197,15 @@ __device__ __forceinline__ void write_tokens(const WriteParams& p, const WriteSc
     for (uint32_t vector = first_vector; vector < p.vectors_per_token; vector += p.lanes_per_token.divisor) {
         const uint32_t head = p.vectors_per_head.divide(vector);
         const uint32_t element = p.vectors_per_head.remainder(vector, head) * kWidth;
-        const Lane<Format, kWidth, Divider> k(p.k, p.key_cache, k_scale, head, element);
-        const Lane<Format, kWidth, Divider> v(p.v, p.value_cache, v_scale, head, element);
+        const ThreadVector<Format, kWidth, Divider> k(p.k, p.key_cache, k_scale, head, element);
+        const ThreadVector<Format, kWidth, Divider> v(p.v, p.value_cache, v_scale, head, element);
 
 #pragma unroll 1
         for (uint32_t pass = 0; pass < kPasses; ++pass) {
             const uint32_t token = begin + pass * p.tokens_per_pass;
             if (token >= p.tokens) break;
-            // The vectors are loaded beside the slot, not after it: a skipped token's are valid memory too, and the
-            // latencies overlap.
+            // The vectors are loaded together with the slot, not after it, so that the latencies overlap. Those of a
+            // skipped token are valid memory too.
             uint32_t k_halves[kHalfWords], v_halves[kHalfWords];
             const int64_t slot = p.slot_mapping[token * p.slot_stride];
             k.load(token, k_halves);

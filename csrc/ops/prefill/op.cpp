@@ -82,7 +82,7 @@ void require_tiles(const Schedule& schedule) {
                     std::to_string(kMaxTiles) + " at most", "Pass the longest sequence's max_seqlen_q, or split");
 }
 
-TokenTensor token_tensor(const Argument& argument) {
+RaggedTensor token_tensor(const Argument& argument) {
     return {runtime::data_of<const uint16_t>(argument), argument.tensor.stride(0), argument.tensor.stride(1)};
 }
 
@@ -91,8 +91,8 @@ void fill_tensors(PrefillParams& params, const Argument& q, const Argument& k, c
     params.q = token_tensor(q);
     params.k = token_tensor(k);
     params.v = token_tensor(v);
-    params.key_piece_bytes = kKeyPieceKeys * 2 * k.tensor.stride(0);
-    params.value_piece_bytes = value_piece_keys(q.tensor.size(2)) * 2 * v.tensor.stride(0);
+    params.key_vector_stride_bytes = kHalfSliceKeys * 2 * k.tensor.stride(0);
+    params.value_vector_stride_bytes = half_slice_value_keys(q.tensor.size(2)) * 2 * v.tensor.stride(0);
     params.query_tokens = static_cast<int32_t>(q.tensor.size(0));
     params.key_tokens = static_cast<int32_t>(k.tensor.size(0));
     params.out = runtime::data_of<uint16_t>(out);

@@ -19,7 +19,7 @@ struct Schedule {
     int64_t tiles;        // all
     int64_t whole_tiles;  // from the first, each done by one block
     int64_t splits;       // blocks for each of the others
-    int64_t blocks;       // of the grid: one an SM
+    int64_t blocks;       // of the grid: one per SM
     int64_t workspace_bytes;
 };
 
@@ -27,8 +27,8 @@ constexpr int64_t kMaxSplits = 64;
 constexpr int64_t kMinKeyTilesOfPart = 2;
 constexpr int64_t kWorkspaceBytes = int64_t{64} << 20;
 
-// Whole waves of tiles go one to a block. The tiles that are left would keep part of the SMs busy only: each of them is
-// cut into parts of its keys, as many as make the last waves shortest within the workspace.
+// In whole waves, each block takes one tile. The tiles left over would keep only some of the SMs busy, so the keys of
+// each are cut into parts: as many as make the last waves shortest, within the workspace.
 inline Schedule make_schedule(const Problem& problem) {
     Schedule schedule{};
     schedule.row_tiles = ceil_div(problem.queries * (problem.query_heads / problem.kv_heads), int64_t{kTileRows});

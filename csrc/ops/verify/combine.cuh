@@ -9,7 +9,7 @@
 #include "device/ceil_div.h"
 #include "device/partial_state.cuh"
 #include "device/softmax_output.cuh"
-#include "ops/verify/units.cuh"
+#include "ops/verify/pass_chunks.cuh"
 
 namespace sm70::verify {
 
@@ -49,7 +49,7 @@ __device__ __forceinline__ void combine(const CombineParams& p) {
     const int32_t length = row_length(v, place.request, place.row);
     if (length == 0) {
         const uint16_t zeros[4] = {};
-        if (warp == 0 && present) store(v, place, zeros, __int_as_float(0xff800000));
+        if (warp == 0 && present) store(v, place, zeros, negative_infinity());
         return;
     }
     const int32_t chunks = chunks_of(length, leaves_of_chunk(length, p.most_chunks));

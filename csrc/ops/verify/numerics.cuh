@@ -1,12 +1,13 @@
-// Where the arithmetic of verify has a choice: one policy type. What ships is `Shipped`; the others are built for
-// tests, which measure them (docs/lab/verify.md), and for controls that must fail.
+// The choices in verify's arithmetic, as one policy type. `Shipped` is what the operator uses. The others are built for
+// tests: some are measured beside it (the notebook on verify has the results), some are controls that must fail.
 //
-// A score over D dimensions is D / 16 products of 16 dimensions, K16 products, each one chain of four m8n8k4 from zero:
-// what the tensor core's truncation takes off a chain of four is below 2^-23 of its largest term. How they are summed:
+// A score over D dimensions is the sum of D / 16 products over 16 dimensions, K16 products. Each is one chain of four
+// m8n8k4 from zero: what truncation in the tensor core takes off such a chain is below 2^-23 of its largest term. The
+// K16 products are summed in one of these ways; kPlain ships:
 //
 //   kNone    no sums: one chain through all the K16 products of a quad-pair, truncated at every step
-//   kPlain   every K16 product fresh, added in FP32, rounded to nearest
-//   kKahan   the same with Kahan's compensation, which costs three more additions a product
+//   kPlain   a fresh accumulator for every K16 product, added in FP32, rounded to nearest
+//   kKahan   the same with Kahan's compensation, which costs three more additions per product
 #pragma once
 
 #include "device/mma.cuh"
@@ -15,11 +16,11 @@ namespace sm70::verify {
 
 enum class Compensation { kNone, kPlain, kKahan };
 
-// Accumulators of the values: fresh ones for every 32 keys, folded into the FP32 state; or the state itself, carried
-// through the tensor core from key to key, over a row that is one chunk.
-enum class ValueSums { kFresh, kCarried };
+// Accumulators of the values: fresh ones for every 32 keys, folded into the FP32 state (values.cuh has the reason). Or
+// one long-lived accumulator in the tensor core, for a row that is one chunk.
+enum class ValueSums { kFresh, kLongLived };
 
-// What a chunk leaves in the workspace: numerators as they are; or normalised, rounded to FP16.
+// The partial state of a chunk: numerators as they are, or normalised and rounded to FP16.
 enum class Partials { kNumerators, kNormalisedHalves };
 
 template <Compensation kCompensation_, bool kResidual_, ValueSums kValueSums_, Partials kPartials_>

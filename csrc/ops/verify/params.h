@@ -7,14 +7,14 @@
 
 namespace sm70::verify {
 
-// A row is cut into leaves of kLeafTokens keys, and its leaves into chunks, all counted from its start: of as many
-// leaves as it takes for a row to have at most this many chunks. With D 256 that is a chunk for each SM of a V100;
-// smaller heads have smaller blocks, so there are more of them. The chunks of a row follow from its own length alone.
+// The most chunks that a row is cut into. A chunk is a run of leaves, counted from the row's start, and no longer than
+// it takes to stay within this number. At D 256 that is one chunk for each SM of a V100; smaller heads have smaller
+// blocks, so there are more of them. The chunks of a row follow from its own length alone.
 SM70_HOST_DEVICE constexpr int32_t most_chunks(int32_t head_dim) {
     return 80 * 256 / head_dim;
 }
 
-// Whether a thread's scores of a leaf fit where its part of K was.
+// Whether a thread's scores of a leaf fit in the place of its part of K.
 SM70_HOST_DEVICE constexpr bool scores_replace_keys(int64_t head_dim) {
     return head_dim == 256;
 }
@@ -38,16 +38,16 @@ struct VerifyParams {
     int64_t lse_request_stride, lse_row_stride, lse_head_stride;
     const int32_t* seq_lens;  // [B, q_rows]
     int64_t seq_lens_request_stride, seq_lens_row_stride;
-    float* partial_states;     // states of chunks: [B, q_rows, Hkv, most_chunks]
+    float* partial_states;     // of chunks: [B, q_rows, Hkv, chunks]
     float softmax_scale_log2;  // softmax scale x log2(e)
     int32_t requests, q_rows;
     int32_t group;  // query heads of a KV head
     int32_t kv_heads;
-    int32_t row_groups;    // blocks' worths of rows of a request and KV head
+    int32_t row_groups;    // of a request and KV head: the rows of one block are one
     FastDivisor by_group;  // division by them
     FastDivisor by_row_groups;
     int32_t max_tokens;  // longest row that the block table can hold
-    int32_t chunks;      // places of a row in the workspace
+    int32_t chunks;      // of a row, at most: its partial states in the workspace
     uint32_t q_aligned;  // 16 bytes of q may be loaded at a time
     PagedKv kv;
 };

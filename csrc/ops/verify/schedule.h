@@ -24,9 +24,9 @@ struct Problem {
 
 struct Schedule {
     int64_t row_tiles;   // of a block
-    int64_t row_groups;  // blocks' worths of rows of a request and KV head
+    int64_t row_groups;  // of a request and KV head: the rows of one block are one
     int64_t max_tokens;  // of a row, however wide the table is
-    int64_t chunks;      // places of a row in the workspace
+    int64_t chunks;      // of a row, at most: its partial states in the workspace
     int64_t shared_bytes;
     int64_t blocks;  // of the grid
     int64_t workspace_bytes;
@@ -35,7 +35,7 @@ struct Schedule {
 inline Schedule make_schedule(const Problem& problem) {
     Schedule schedule{};
     const int64_t rows = std::max<int64_t>(1, problem.q_rows * problem.group());
-    // As few blocks as can be, of as equal shares as can be; the values take row tiles in pairs.
+    // As few blocks as possible, with shares as equal as possible. The values take row tiles in pairs.
     const int64_t share = ceil_div(rows, ceil_div(rows, 8 * kMostRowTiles));
     schedule.row_tiles = 2 * ceil_div<int64_t>(share, 16);
     schedule.row_groups = ceil_div(rows, 8 * schedule.row_tiles);

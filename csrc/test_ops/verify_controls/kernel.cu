@@ -1,5 +1,5 @@
-// verify with other numerics (ops/verify/numerics.cuh), for tests and measurements. Two ways to sum scores, which the
-// shipped one is chosen from; and three controls, each with a fault that tests of the shipped kernels must find.
+// verify with other numerics (ops/verify/numerics.cuh), for tests and measurements: two other ways to sum scores, and
+// three controls, each with a fault that the tests of the shipped kernels must find.
 #include "ops/verify/combine.cuh"
 #include "ops/verify/verify.cuh"
 
@@ -8,7 +8,7 @@ namespace sm70::verify {
 using None = Numerics<Compensation::kNone, true, ValueSums::kFresh, Partials::kNumerators>;
 using Kahan = Numerics<Compensation::kKahan, true, ValueSums::kFresh, Partials::kNumerators>;
 // One accumulator of the values over a whole row.
-using Carried = Numerics<Compensation::kPlain, true, ValueSums::kCarried, Partials::kNumerators>;
+using Carried = Numerics<Compensation::kPlain, true, ValueSums::kLongLived, Partials::kNumerators>;
 // Weights of one half, without a residual.
 using Single = Numerics<Compensation::kPlain, false, ValueSums::kFresh, Partials::kNumerators>;
 // Normalised partial results in FP16.

@@ -1,4 +1,4 @@
-// What a block works on: sequences, tiles of query rows, ranges of keys.
+// Work items: what a block takes at a time. A tile of query rows of one KV head, with all its keys or a part of them.
 #pragma once
 
 #include "ops/prefill/params.h"
@@ -9,12 +9,12 @@ struct Sequence {
     int32_t first_query, queries, first_key, keys;
 };
 
-struct Item {
+struct WorkItem {
     int32_t sequence, head;
-    int32_t first_row;  // of the tile, in the sequence's packed rows
-    int32_t part;       // of the tile's keys
-    int32_t slot;       // of the workspace
-    bool split;         // the tile has other parts
+    int32_t first_row;      // of the tile, in the sequence's packed rows
+    int32_t part;           // of the tile's keys
+    int32_t partial_state;  // its number in the workspace
+    bool split;             // the tile has other parts
 };
 
 __device__ __forceinline__ Sequence sequence_of(const PrefillParams& p, int32_t index) {
@@ -27,13 +27,13 @@ __device__ __forceinline__ Sequence sequence_of(const PrefillParams& p, int32_t 
     return {q0, q1 - q0, k0, k1 - k0};
 }
 
-// Number of items: tiles that one block does alone, then the parts of the others.
-__device__ __forceinline__ int32_t item_count(const PrefillParams& p) {
+// Number of work items: tiles that one block does alone, then the parts of the others.
+__device__ __forceinline__ int32_t work_items(const PrefillParams& p) {
     return p.whole_tiles + (p.tiles - p.whole_tiles) * p.splits;
 }
 
-__device__ __forceinline__ Item tile_item(const PrefillParams& p, int32_t tile) {
-    Item item{};
+__device__ __forceinline__ WorkItem whole_tile(const PrefillParams& p, int32_t tile) {
+    WorkItem item{};
     const int32_t in_heads = tile / p.row_tiles;
     item.first_row = (tile - in_heads * p.row_tiles) * kTileRows;
     item.sequence = in_heads / p.kv_heads;
@@ -41,20 +41,21 @@ __device__ __forceinline__ Item tile_item(const PrefillParams& p, int32_t tile) 
     return item;
 }
 
-// Slots: one for each block, for its own tiles, then those of the parts.
-__device__ __forceinline__ Item item_of(const PrefillParams& p, int32_t number) {
+// Work item number `number`. The workspace has one partial state for each block, for its own tiles, then those of the
+// parts.
+__device__ __forceinline__ WorkItem work_item(const PrefillParams& p, int32_t number) {
     if (number < p.whole_tiles) {
-        Item item = tile_item(p, number);
-        item.slot = static_cast<int32_t>(blockIdx.x);
+        WorkItem item = whole_tile(p, number);
+        item.partial_state = static_cast<int32_t>(blockIdx.x);
         return item;
     }
-    // Same parts of all tiles are neighbours, so that blocks that run together read the same keys.
+    // The same part of all tiles comes before the next part, so that blocks that run together read the same keys.
     const int32_t rest = number - p.whole_tiles, shared_tiles = p.tiles - p.whole_tiles;
     const int32_t part = rest / shared_tiles, shared_tile = rest - part * shared_tiles;
-    Item item = tile_item(p, p.whole_tiles + shared_tile);
+    WorkItem item = whole_tile(p, p.whole_tiles + shared_tile);
     item.part = part;
     item.split = true;
-    item.slot = static_cast<int32_t>(gridDim.x) + shared_tile * p.splits + part;
+    item.partial_state = static_cast<int32_t>(gridDim.x) + shared_tile * p.splits + part;
     return item;
 }
 

@@ -2,47 +2,16 @@
 #pragma once
 
 #include "device/paged_kv.cuh"
+#include "device/tile.cuh"
 #include "ops/verify/numerics.cuh"
 #include "ops/verify/params.h"
-#include "ops/verify/units.cuh"
+#include "ops/verify/pass_chunks.cuh"
+#include "ops/verify/special_bytes.cuh"
 
 namespace sm70::verify {
 
-// Bytes of K and V that make NaN of the result of every row that has their key. Adding to the magnitudes of four bytes
-// carries into bit 7 of each that is one; such sums are collected, and looked at once.
-constexpr uint32_t kSpecialBits = 0x80808080u;
-
-template <typename Format>
-struct SpecialBytes;
-
-template <>
-struct SpecialBytes<E4M3> {
-    // NaN is the one magnitude 1111.111.
-    __device__ __forceinline__ static uint32_t find(uint32_t word) { return (word & 0x7f7f7f7fu) + 0x01010101u; }
-    // Of two words of V, which two lanes hold: each lane looks at its own half. As operands they are +-480 x 2^-8,
-    // finite: rows that do not have the key multiply it by 0.
-    __device__ __forceinline__ static uint32_t in_values(const uint32_t (&words)[2], uint32_t half) {
-        return find(half == 0 ? words[0] : words[1]);
-    }
-};
-
-template <>
-struct SpecialBytes<E5M2> {
-    // NaN and infinity: magnitudes from 0x7c.
-    __device__ __forceinline__ static uint32_t find(uint32_t word) { return (word & 0x7f7f7f7fu) + 0x04040404u; }
-    // The same; but 0 x these would be NaN for the rows that do not have the key, so they become 0.
-    __device__ __forceinline__ static uint32_t in_values(uint32_t (&words)[2], uint32_t) {
-        const uint32_t found[2] = {find(words[0]), find(words[1])};
-        if (((found[0] | found[1]) & kSpecialBits) != 0) {
-#pragma unroll
-            for (int i = 0; i < 2; ++i) words[i] &= ~(((found[i] & kSpecialBits) >> 7) * 0xffu);
-        }
-        return found[0] | found[1];
-    }
-};
-
 template <typename Format_, int kHeadDim_, int kRowTiles_, typename Numerics_>
-struct VerifyShape {
+struct Traits {
     using Format = Format_;
     using Operand = OperandFormat<Format>;
     using Special = SpecialBytes<Format>;
@@ -50,18 +19,18 @@ struct VerifyShape {
     static constexpr int kHeadDim = kHeadDim_;
     static constexpr int kRowTiles = kRowTiles_;  // tiles of 8 rows: 2, 4 or 6
     static constexpr int kRows = 8 * kRowTiles;
-    static constexpr int kMostChunks = Numerics::kValueSums == ValueSums::kCarried ? 1 : most_chunks(kHeadDim);
+    static constexpr int kMostChunks = Numerics::kValueSums == ValueSums::kLongLived ? 1 : most_chunks(kHeadDim);
     static constexpr int kWarps = kHeadDim / 32;
     static constexpr int kThreads = 32 * kWarps;
     static constexpr int kLeafTiles = kLeafTokens / kTileTokens;
     static constexpr int kTilesPerWarp = kLeafTiles / kWarps;  // of the scores
     static constexpr int kKeySectors = kHeadDim / 32;          // of a key
-    static constexpr int kStagedKeys = 8;                      // 16 bytes of K, a leaf and thread
+    static constexpr int kStagedKeys = 8;                      // vectors of K, per leaf and thread
     static constexpr int kSteps = kLeafTokens / 4;             // k-steps of the values
     static constexpr int kTileSteps = kTileTokens / 4;
     static constexpr int kFreshTiles = 2;            // 32 keys: what fresh accumulators take
     static constexpr int kRowPairs = kRowTiles / 2;  // of row tiles: what one instruction of the values takes
-    // Scores of a thread, in fours: where they are fewer than its K, they take its place.
+    // Scores of a thread, in fours. Where they take no more room than its K, they take the place of K.
     static constexpr int kScores = kTilesPerWarp * kRowTiles;
     static constexpr bool kScoresReplaceKeys = scores_replace_keys(kHeadDim);
     static_assert(kTilesPerWarp * kKeySectors == kStagedKeys && kStagedKeys == kLeafTiles && kRowTiles % 2 == 0);
@@ -85,22 +54,22 @@ struct VerifyShared {
     int32_t lengths[S::kRows];                   // 0: not a row of this pass
     const uint8_t* key_tiles[2][S::kLeafTiles];  // by the parity of the leaf
     const uint8_t* value_tiles[2][S::kLeafTiles];
-    Unit unit;
-    UnitPlace cursor;
+    PassChunk chunk;
+    CursorPlace cursor;
     int32_t is_last;
     int32_t first_special;  // key with a byte that makes results NaN
     int32_t padding;
 };
 
-// A number a row, kept once in each warp: row r by lane r mod 32.
+// One number per row, kept once in each warp: that of row r by lane r mod 32.
 template <int kRows>
 struct PerRow {
     static constexpr int kOwned = (kRows + 31) / 32;
     float owned[kOwned];
 
-    // All lanes call it for the same 32 rows, each for one of them.
+    // All lanes call it for the same 32 rows, each lane for one of them.
     __device__ __forceinline__ float of(uint32_t first, uint32_t in_tile) const {
-        return __shfl_sync(0xffffffffu, owned[first / 32], static_cast<int>((first + in_tile) & 31));
+        return __shfl_sync(kFullWarp, owned[first / 32], static_cast<int>((first + in_tile) & 31));
     }
 };
 
