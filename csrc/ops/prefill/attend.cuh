@@ -23,7 +23,7 @@
 //   issue         10600 slots: 8192 HMMA, 650 loads and shuffles, 130 exponentials, the rest of the softmax
 //   XU             1024 cycles: 128 exponentials
 //
-// The tensor cores are the bound. What is lost beside them, and what was tried: docs/notebooks/prefill.md.
+// The tensor cores are the bound. What is lost beside them, and what was tried: docs/lab/prefill.md.
 //
 // Plain tiles have neither masks nor ends: all but the last few. The tensor core truncates what it adds up: O is taken
 // out into an FP32 slot in global memory every kFoldTiles tiles and starts again from zero.

@@ -1,5 +1,5 @@
 // Where the arithmetic of verify has a choice: one policy type. What ships is `Shipped`; the others are built for
-// tests, which measure them (docs/notebooks/verify.md), and for controls that must fail.
+// tests, which measure them (docs/lab/verify.md), and for controls that must fail.
 //
 // A score over D dimensions is D / 16 products of 16 dimensions, K16 products, each one chain of four m8n8k4 from zero:
 // what the tensor core's truncation takes off a chain of four is below 2^-23 of its largest term. How they are summed:
