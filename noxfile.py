@@ -1,7 +1,7 @@
 """The sessions: build, test, memcheck, bench, lint, reproduce, dist, image. Start them with scripts/nox.
 
-scripts/nox needs nothing installed. The sessions share one environment, so that torch is installed once. Arguments after
-``--`` go to pytest; with ``--require-gpu`` a test that is not run for lack of a GPU is a failure.
+scripts/nox needs nothing installed. The sessions share one environment, so that torch is installed once. Arguments
+after ``--`` go to pytest; with ``--require-gpu`` a test that is not run for lack of a GPU is a failure.
 """
 
 import os

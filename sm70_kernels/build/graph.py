@@ -66,7 +66,7 @@ def installed_files(toolchain: Toolchain) -> dict[str, str]:
 
 
 def _module_folder(toolchain: Toolchain) -> str:
-    """The folder in which the module is compiled. It has this Python's name, so that two Pythons can share a checkout."""
+    """The folder in which the module is compiled. Its name is this Python's: two Pythons can share a checkout."""
     return f"build/bindings/{toolchain.extension_suffix.lstrip('.')}"
 
 

@@ -29,7 +29,7 @@ def _locked() -> Iterator[None]:
 
 
 def _remove_strangers(targets: list[str]) -> None:
-    """Remove libraries that this source does not build, such as a removed operator's: they must not be found or shipped."""
+    """Remove libraries that this source does not build, such as a removed operator's: nobody must find or ship them."""
     expected = {str(ROOT / target) for target in targets}
     for path in (PACKAGE / LIBRARY_FOLDER).glob("*.so"):
         if str(path) not in expected:
@@ -37,7 +37,7 @@ def _remove_strangers(targets: list[str]) -> None:
 
 
 def _remove_changed(pairs: dict[str, str]) -> None:
-    """Remove installed files that differ from what was linked, such as damaged ones, so that they are installed again."""
+    """Remove installed files that differ from what was linked, damaged ones say: they are then installed again."""
     for installed, linked in pairs.items():
         source, target = ROOT / linked, ROOT / installed
         if source.is_file() and target.is_file() and manifest.sha256(source) != manifest.sha256(target):

@@ -1,7 +1,7 @@
 """The build manifest: what was built, from what, by which commands, with which compilers.
 
-It is beside the DSOs (``sm70_kernels/lib/manifest.json``) and holds no time, absolute path or host name: two builds of one
-commit write the same bytes. Only the entry of the interpreter module depends on the Python version.
+It is beside the DSOs (``sm70_kernels/lib/manifest.json``) and holds no time, absolute path or host name: two builds of
+one commit write the same bytes. Only the entry of the interpreter module depends on the Python version.
 """
 
 from __future__ import annotations
