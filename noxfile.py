@@ -1,7 +1,7 @@
 """The sessions: build, test, memcheck, bench, lint, reproduce, dist, image. Start them with scripts/nox.
 
-scripts/nox needs nothing installed. The sessions share one environment, in which torch is installed once. Arguments
-after ``--`` go to pytest; ``--require-gpu`` makes a failure of what is not run for lack of a GPU.
+scripts/nox needs nothing installed. The sessions share one environment, so that torch is installed once. Arguments
+after ``--`` go to pytest; with ``--require-gpu`` a test that is not run for lack of a GPU is a failure.
 """
 
 import os
@@ -21,11 +21,11 @@ BAKED = os.environ.get("SM70_KERNELS_BAKED_ENVIRONMENT") == "1"
 
 
 def sync(session: nox.Session, *groups: str) -> None:
-    """Bring the locked packages of these groups into the environment; what other sessions installed stays."""
+    """Install the locked packages of these groups; what other sessions installed stays."""
     if BAKED:
         return
     options = [option for group in groups for option in ("--group", group)]
-    # An installation that was interrupted leaves packages that look complete and are not: they are installed again.
+    # An interrupted installation leaves packages that look complete and are not, so everything is installed again.
     interrupted = ENVIRONMENT / ".sm70-kernels-syncing"
     if interrupted.exists():
         options.append("--reinstall")
@@ -60,7 +60,7 @@ def test(session: nox.Session) -> None:
 
 @nox.session
 def memcheck(session: nox.Session) -> None:
-    """Run the marked tests under compute-sanitizer's four tools; without a GPU all under the emulator's checkers."""
+    """Run marked tests under compute-sanitizer's four tools, or without a GPU all under the emulator's checkers."""
     sync(session, "session", "test")
     recorded(session, "memcheck")
 
@@ -92,7 +92,7 @@ def reproduce(session: nox.Session) -> None:
 
 @nox.session
 def dist(session: nox.Session) -> None:
-    """Write a release into dist/, and use its wheel in a new environment (--dirty: of the working tree)."""
+    """Write a release into dist/ and try its wheel in a new environment (--dirty: of the working tree)."""
     if BAKED:
         session.error("this needs a new environment, which an image can't make: run it in a checkout")
     sync(session, "session", "build")

@@ -33,12 +33,12 @@ INTERPRETER_MODULE = "_emulator"
 
 
 def operator_folder(operator: str, kind: str = "ops") -> str:
-    """Where the intermediate files of an operator go, relative to the checkout."""
+    """The folder of an operator's intermediate files, relative to the checkout."""
     return f"build/{kind}/{operator}"
 
 
 def built_library(operator: str, kind: str = "ops") -> str:
-    """The operator's DSO as it is linked, relative to the checkout. Those of test_ops stay here, out of the package."""
+    """The operator's DSO as linked, relative to the checkout. Those of test_ops stay there, out of the package."""
     return f"{operator_folder(operator, kind)}/{library_name(operator)}"
 
 
@@ -66,12 +66,12 @@ def installed_files(toolchain: Toolchain) -> dict[str, str]:
 
 
 def _module_folder(toolchain: Toolchain) -> str:
-    """Where the module is compiled, in a folder of this Python's name: two Pythons can share a checkout."""
+    """The folder in which the module is compiled. Its name is this Python's: two Pythons can share a checkout."""
     return f"build/bindings/{toolchain.extension_suffix.lstrip('.')}"
 
 
 def build_facts(operator: str, toolchain: Toolchain) -> str:
-    """The JSON text that the DSO carries: nothing that differs between two builds of one commit."""
+    """The JSON text that the DSO holds. Nothing in it differs between two builds of one commit."""
     compilers = ("gcc", "nvrtc", "ptxas", "torch")
     facts = {
         "operator": operator,
@@ -104,7 +104,7 @@ def _rules(toolchain: Toolchain) -> list[str]:
             "bindings": (toolchain.pybind11_include, toolchain.python_include),
         }.items()
     }
-    # Include roots as the preprocessor sees them: __FILE__ in a header must not carry the environment's path.
+    # __FILE__ in a header must not contain the environment's path.
     prefix_maps = [f"-ffile-prefix-map={_quote(ROOT)}=."] + [
         f"-ffile-prefix-map={_quote(path)}={name}" for name, path in sorted(toolchain.include_roots().items())
     ]
@@ -153,13 +153,13 @@ def _rules(toolchain: Toolchain) -> list[str]:
     ]
 
 
-def _compile_edges(room: str, folder: str) -> tuple[list[str], list[str]]:
-    """Edges and object files of all sources of csrc/``room``, subfolders included, compiled into ``folder``."""
+def _compile_edges(part: str, folder: str) -> tuple[list[str], list[str]]:
+    """Edges and object files of all sources of csrc/``part``, subfolders included, compiled into ``folder``."""
     lines, objects = [], []
-    root = ROOT / "csrc" / room
+    root = ROOT / "csrc" / part
     for source in sorted(path.relative_to(root) for path in root.rglob("*.cpp")):
         target = f"{folder}/{source.with_suffix('.o')}"
-        lines += [f"build {target}: cxx csrc/{room}/{source}", f"  options = ${room}_options"]
+        lines += [f"build {target}: cxx csrc/{part}/{source}", f"  options = ${part}_options"]
         objects.append(target)
     return lines, objects
 

@@ -29,7 +29,7 @@ def _locked() -> Iterator[None]:
 
 
 def _remove_strangers(targets: list[str]) -> None:
-    """Libraries that this source does not build, of a removed operator for instance, must not be found or shipped."""
+    """Remove libraries that this source does not build, such as a removed operator's: nobody must find or ship them."""
     expected = {str(ROOT / target) for target in targets}
     for path in (PACKAGE / LIBRARY_FOLDER).glob("*.so"):
         if str(path) not in expected:
@@ -37,7 +37,7 @@ def _remove_strangers(targets: list[str]) -> None:
 
 
 def _remove_changed(pairs: dict[str, str]) -> None:
-    """Installed files that are not what was linked, damaged ones for instance, are installed again."""
+    """Remove installed files that differ from what was linked, damaged ones say: they are then installed again."""
     for installed, linked in pairs.items():
         source, target = ROOT / linked, ROOT / installed
         if source.is_file() and target.is_file() and manifest.sha256(source) != manifest.sha256(target):
@@ -47,7 +47,7 @@ def _remove_changed(pairs: dict[str, str]) -> None:
 def build(*, clean: bool = False, jobs: int | None = None) -> Path:
     """Build all operators and the interpreter module in place; returns the manifest's path.
 
-    Ninja does only what is out of date, so an interrupted build goes on where it stopped. Raises BuildError.
+    Ninja rebuilds only what is out of date, so an interrupted build continues where it stopped. Raises BuildError.
     """
     _variables.check()
     refuse_other_architectures()

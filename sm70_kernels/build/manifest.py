@@ -1,7 +1,7 @@
 """The build manifest: what was built, from what, by which commands, with which compilers.
 
-It lies beside the DSOs (``sm70_kernels/lib/manifest.json``) and holds no time, no absolute path and no host name: two
-builds of one commit write the same bytes, the interpreter module of another Python apart.
+It is beside the DSOs (``sm70_kernels/lib/manifest.json``) and holds no time, absolute path or host name: two builds of
+one commit write the same bytes. Only the entry of the interpreter module depends on the Python version.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def spills(log: str) -> dict[str, dict[str, int]]:
 
 
 def source_record(root: Path = ROOT) -> dict[str, Any]:
-    """Commit, its time, and whether tracked or new files, results apart, differ from it.
+    """The commit, its time, and whether tracked or new files outside results/ differ from it.
 
-    In an unpacked sdist, which has no git, they are those recorded when it was made; unknown (None) anywhere else.
+    An unpacked sdist has no git: there they are what was recorded when it was made. Anywhere else they are None.
     """
 
     def git(*arguments: str) -> str:
@@ -83,7 +83,7 @@ def source_record(root: Path = ROOT) -> dict[str, Any]:
 
 
 def git_state(root: Path = ROOT) -> dict[str, Any]:
-    """Commit and whether the sources differ from it, as :func:`source_record` has them."""
+    """The commit, and whether the sources differ from it, from :func:`source_record`."""
     record = source_record(root)
     return {"commit": record["commit"], "dirty": record["dirty"]}
 

@@ -53,7 +53,7 @@ class Nvrtc:
 
 
 def included_files(source: Path, include_folder: Path) -> list[Path]:
-    """The project's own files that a source includes with quotes, the source first. For ninja's dependencies."""
+    """The source and the project's own files that it includes with quotes, for ninja's dependencies."""
     found: dict[Path, None] = {}
     waiting = [source]
     while waiting:

@@ -12,7 +12,7 @@ VIRTUAL = "compute_70"
 
 GCC_MAJOR = 12
 
-#: torch's stable ABI that the DSOs are compiled against: 2.10, so they load in 2.10 and every later torch.
+#: The version of torch's stable ABI that the DSOs are compiled against: they load in 2.10 and every later torch.
 TORCH_TARGET_VERSION = "0x020a000000000000"
 
 NVRTC_FLAGS = (f"--gpu-architecture={VIRTUAL}", "-std=c++17", "-lineinfo", "-default-device")
@@ -30,12 +30,12 @@ CXX_FLAGS = (
     f"-DTORCH_TARGET_VERSION={TORCH_TARGET_VERSION}",
     "-DUSE_CUDA",
 )
-#: The emulator's speed is its own: its loops are worth -O3, which comes after CXX_FLAGS' -O2.
+#: -O3 makes the emulator's loops faster; it comes after CXX_FLAGS' -O2 and wins.
 EMULATOR_FLAGS = ("-O3", "-fno-fast-math")
 LINK_FLAGS = ("-shared", "-Wl,--build-id=none", "-Wl,-z,relro,-z,now", "-Wl,--gc-sections")
 
 PACKAGE = Path(__file__).resolve().parent.parent
-#: The checkout or unpacked sdist that holds csrc/. Of no use in an installed wheel.
+#: The checkout or unpacked sdist that holds csrc/. Meaningless in an installed wheel.
 ROOT = PACKAGE.parent
 CSRC = ROOT / "csrc"
 BUILD = ROOT / "build"
@@ -47,7 +47,7 @@ MANIFEST_NAME = "manifest.json"
 
 
 class BuildError(RuntimeError):
-    """The build can't go on: the message says what was found, what is wanted and what to do."""
+    """The build can't continue: the message says what was found, what is wanted and what to do."""
 
 
 def library_name(operator: str) -> str:

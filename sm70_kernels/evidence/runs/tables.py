@@ -17,7 +17,7 @@ import msgspec
 
 from sm70_kernels.evidence.binaries import built
 from sm70_kernels.evidence.integrity import currency, sums
-from sm70_kernels.evidence.runs import samples
+from sm70_kernels.evidence.runs import readme_table, samples
 from sm70_kernels.evidence.runs.schema import (
     BENCHMARK,
     ENVIRONMENT,
@@ -43,6 +43,12 @@ class Source(Record, kw_only=True, frozen=True):
 
     title: str
     where: str
+    url: str
+
+    @property
+    def link(self) -> str:
+        """Its name, as a Markdown link."""
+        return f"[{self.where}]({self.url})"
 
 
 class Roof(Record, kw_only=True, frozen=True):
@@ -97,6 +103,11 @@ class Run:
         if images == {"cubin"} and device.capability == "7.0":
             return f"measured on {device.name}"
         return f"measured on {device.name} (PTX JIT; not V100 times)"
+
+    @property
+    def machine(self) -> str:
+        """What ran it."""
+        return self.environment.gpus[0].name if self.environment.gpus else "no GPU, two CPU cores"
 
     @property
     def date(self) -> str:
@@ -262,6 +273,21 @@ def estimates(root: Path) -> str:
     return "\n".join(parts)
 
 
+def replaced(root: Path) -> str:
+    """README's times: estimated for a V100, beside what the replaced system published."""
+    run = latest(root, "bench", gpu=False)
+    rows = (row for row in samples.read_rows(run.folder) if row.kind == samples.ESTIMATED)
+    return table(readme_table.TIMES, readme_table.times(rows, published(root)))
+
+
+def durations(root: Path) -> str:
+    """How long each session took in the latest committed run of it, on a GPU and without."""
+    runs = [Run(*found) for found in readme_table.latest_sessions(root / "results")]
+    return table(
+        readme_table.DURATIONS, [(*readme_table.duration(run.manifest), run.machine, run.date) for run in runs]
+    )
+
+
 def _natural(row: samples.Row) -> list[tuple[int, str]]:
     """Sorts numbers in names by their value."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", row.name)]
@@ -271,7 +297,7 @@ def roofs(root: Path) -> str:
     """What others say of the card."""
     found = published(root)
     rows = [
-        (roof.what, roof.hardware, f"{roof.value} {roof.unit}", roof.kind, found.sources[roof.source].where)
+        (roof.what, roof.hardware, f"{roof.value} {roof.unit}", roof.kind, found.sources[roof.source].link)
         for roof in found.roofs
     ]
     return table(("roof", "hardware", "value", "kind", "source"), rows) + f"\nAccessed {found.accessed}.\n"
@@ -287,12 +313,12 @@ def others(root: Path) -> str:
             f"{entry.milliseconds} ms" if entry.milliseconds else "",
             entry.rate or "",
             entry.remark or "",
-            found.sources[entry.source].where,
+            found.sources[entry.source].link,
         )
         for entry in found.operators
     ]
     used = sorted({entry.source for entry in found.operators})
-    words = "".join(f"- {found.sources[name].where}: {found.sources[name].title}.\n" for name in used)
+    words = "".join(f"- {found.sources[name].link}: {found.sources[name].title}.\n" for name in used)
     body = table(("operator", "row", "time", "rate", "remark", "source"), rows)
     return f"{body}\nPublished by others, measured by them on V100, accessed {found.accessed}:\n\n{words}"
 
@@ -301,6 +327,8 @@ def blocks(root: Path, label: Callable[[Run], str]) -> dict[str, str]:
     """Name -> text of every generated block."""
     return {
         "results": overview(root, label),
+        "replaced": replaced(root),
+        "durations": durations(root),
         "kv-cache": kv_cache(root),
         "emulator": emulator(root),
         "estimates": estimates(root),
