@@ -73,8 +73,8 @@ def _plot(rows: Sequence[samples.Row]) -> str:
             axes.plot(row.ratio, place, "|", color="black")
         axes.set_yticks(range(len(rows)), [row.name for row in reversed(rows)])
         axes.axvline(1.0, color="#888", linewidth=0.8)
-        yardstick = {"copy": "a copy of as many bytes"}.get(rows[0].yardstick, rows[0].yardstick)
-        axes.set_xlabel(f"time of {yardstick} / time of the operator, with 95 % interval")
+        baseline = {"copy": "a copy of as many bytes"}.get(rows[0].baseline, rows[0].baseline)
+        axes.set_xlabel(f"time of {baseline} / time of the operator, with 95 % interval")
         stream = io.StringIO()
         figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
         pyplot.close(figure)
@@ -138,12 +138,12 @@ def _estimated_cells(row: samples.Row) -> list[str]:
 def _group(name: str, rows: Sequence[samples.Row], plot: Any) -> Group:
     """Times are shown where they are a V100's; of another device the ratios alone."""
     native = all(row.facts["time_label"] == "V100" for row in rows)
-    yardstick = rows[0].yardstick
+    baseline = rows[0].baseline
     device, image = rows[0].device, rows[0].facts["image"]
     where = f"{rows[0].kind} on {device}, {image}"
     if not native:
-        where += f"; not V100 times: ratios to {'a copy' if yardstick == 'copy' else yardstick} alone"
-    columns = ["row", f"ratio to {yardstick}", "95 % interval", "verdict", "flags", "right"]
+        where += f"; not V100 times: ratios to {'a copy' if baseline == 'copy' else baseline} alone"
+    columns = ["row", f"ratio to {baseline}", "95 % interval", "verdict", "flags", "right"]
     cells = []
     for row in rows:
         facts = row.facts

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from sm70_kernels.cli import main
 from sm70_kernels.cli.compare import pair
-from sm70_kernels.evidence.runs import run, schema
+from sm70_kernels.evidence.runs import run, samples, schema
 from sm70_kernels.evidence.sessions.benchmarks import EMULATOR_LABEL
 
 
@@ -141,3 +141,9 @@ def test_a_run_that_mixes_devices_a_tampered_one_and_one_without_rows_are_refuse
         done = invoke(good, other)
         assert done.exit_code == 2
         assert sentence in " ".join(done.output.split())
+
+
+def test_the_baseline_of_rows_of_every_age() -> None:
+    assert samples.baseline({}) == "copy"
+    assert samples.baseline({"yardstick": "scalar"}) == "scalar"
+    assert samples.baseline({"baseline": "torch"}) == "torch"

@@ -1,7 +1,7 @@
 """Whether installed libraries are the built ones, from their bytes: nothing is loaded.
 
-In a wheel's installation the wheel's own RECORD vouches for the build manifest too. In a checkout nothing does: whoever
-changes a library and the manifest consistently is found by comparing with a provenance (``verify --artifact``), or by
+The RECORD of an installed wheel vouches for the build manifest too. In a checkout nothing does. There, a library and a
+manifest that were changed consistently are found by comparing with a provenance (``check-results --artifact``), or by
 building the commit again.
 """
 

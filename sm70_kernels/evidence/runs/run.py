@@ -27,7 +27,7 @@ _INTERRUPTED = "interrupted: the session did not come to its end"
 
 
 class Interrupted(KeyboardInterrupt):
-    """The session was told to stop (Ctrl-C, SIGTERM)."""
+    """Ctrl-C or SIGTERM stopped the session."""
 
 
 def _now() -> datetime:

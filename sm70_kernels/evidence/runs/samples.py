@@ -36,23 +36,23 @@ class Row:
     kind: str
     samples_ms: tuple[float, ...]
     ratios: tuple[float, ...]
-    """Time of the yardstick over the operator's, a block; empty where the row has none beside it."""
+    """Time of the baseline over the operator's, per block; empty where the row has none beside it."""
     facts: Mapping[str, Any]
 
     @property
-    def yardstick(self) -> str:
+    def baseline(self) -> str:
         """What the operator is paired with."""
-        return yardstick(self.facts)
+        return baseline(self.facts)
 
     @property
     def ratio(self) -> float:
-        """Time of the yardstick over the operator's: the median of the blocks."""
-        return float(self.facts[f"ratio_to_{self.yardstick}"])
+        """Time of the baseline over the operator's: the median of the blocks."""
+        return float(self.facts[f"ratio_to_{self.baseline}"])
 
     @property
     def ratio_interval(self) -> tuple[float, float]:
         """Its 95 % interval."""
-        low, high = self.facts[f"ratio_to_{self.yardstick}_interval"]
+        low, high = self.facts[f"ratio_to_{self.baseline}_interval"]
         return float(low), float(high)
 
     @property
@@ -61,9 +61,9 @@ class Row:
         return self.operator, self.name, self.arm
 
 
-def yardstick(facts: Mapping[str, Any]) -> str:
-    """The arm that an operator is paired with; rows that do not say are older than the choice."""
-    return str(facts.get("yardstick", "copy"))
+def baseline(facts: Mapping[str, Any]) -> str:
+    """The arm that an operator is paired with. Earlier rows call it ``yardstick``; the earliest have a copy alone."""
+    return str(facts.get("baseline", facts.get("yardstick", "copy")))
 
 
 def _kind(facts: Mapping[str, Any]) -> str:
@@ -131,7 +131,7 @@ def contradictions(entries: Sequence[dict[str, Any]]) -> Iterator[str]:
         stated = facts.get("sampling", {}).get("block_ratios")
         if not stated:
             continue
-        other = yardstick(facts)
+        other = baseline(facts)
         ours, theirs = (arms.get((entry["group"] or entry["name"], arm), []) for arm in ("operator", other))
         blocks = range(min(len(ours), len(theirs)) // 2)
         found = [sum(theirs[2 * block : 2 * block + 2]) / sum(ours[2 * block : 2 * block + 2]) for block in blocks]

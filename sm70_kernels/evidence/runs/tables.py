@@ -162,7 +162,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _ratios(run: Run) -> list[samples.Row]:
     """The operators' rows beside a copy, at the context that has a target."""
     rows = [row for row in samples.read_rows(run.folder) if row.arm == "operator" and row.ratios]
-    rows = [row for row in rows if row.yardstick == "copy"]
+    rows = [row for row in rows if row.baseline == "copy"]
     return [row for row in rows if row.name.endswith(f"-{_CONTEXT}") and row.kind == samples.MEASURED]
 
 
