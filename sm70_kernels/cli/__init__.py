@@ -112,7 +112,7 @@ def compare_command(context: click.Context, first: Path, second: Path, as_json: 
 
     SAME means that the 95 % intervals of the medians overlap; anything else is FASTER or SLOWER, in percent of A.
     """
-    from sm70_kernels.cli import compare as body
+    from sm70_kernels.cli import compare_runs as body
 
     try:
         comparison = body.compare(first, second)
@@ -159,7 +159,7 @@ def estimate_command(
 @click.pass_context
 def report_command(context: click.Context, results: Path, output: Path) -> None:
     """Write one self-contained HTML page about a run folder, or about a folder of them."""
-    from sm70_kernels.cli import report as body
+    from sm70_kernels.cli import html_report as body
     from sm70_kernels.cli.check_results import UsageError
 
     try:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from sm70_kernels import _variables
 from sm70_kernels.build.settings import ROOT
-from sm70_kernels.cli import libraries, machine, output
+from sm70_kernels.cli import doctor_machine, libraries, output
 from sm70_kernels.cli.diagnosis import Check, note, ok, problem
 from sm70_kernels.evidence.machine import gpu
 from sm70_kernels.evidence.runs.schema import SCHEMA_VERSION, Record
@@ -139,14 +139,14 @@ def check_loading(root: Path) -> Iterator[Check]:
 
 def examine(root: Path = ROOT, variables: Mapping[str, str] = os.environ) -> Report:
     """Run all checks."""
-    here = machine.collect(variables)
+    here = doctor_machine.collect(variables)
     survey = gpu.survey()
     version, cuda = libraries.torch_build()
     checks = [
         ok("python", f"{sys.version.split()[0]}, {sys.implementation.name}"),
         *check_variables(variables),
         *check_gpus(survey, here.driver, variables),
-        *machine.check(here),
+        *doctor_machine.check(here),
         *check_torch(version, cuda, volta=any(device.capability == gpu.VOLTA for device in survey.devices)),
         *libraries.check(root),
     ]

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sm70_kernels.cli import main
-from sm70_kernels.cli.compare import pair
+from sm70_kernels.cli.compare_runs import pair
 from sm70_kernels.evidence.runs import run, samples, schema
 from sm70_kernels.evidence.sessions.benchmarks import EMULATOR_LABEL
 

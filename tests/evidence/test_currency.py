@@ -46,6 +46,8 @@ def test_currency_by_file(images: dict[str, int], dso: str, cubin: str, ptx: str
     assert currency.of_run([library], build) == wanted
     assert currency.of_run([library], None) == "unknown"
     assert currency.of_run([], build) == "unknown"
+    # A run from before these hashes, against a build that has them.
+    assert currency.of_run([library], build_of(NEW, NEW)) == wanted
     gone = built.Build("0" * 40, False, {}, built.BuiltFile("m", "0"), {}, {})
     assert currency.of_run([library], gone) == "older"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sm70_kernels.cli import doctor, machine
+from sm70_kernels.cli import doctor, doctor_machine
 
 RECORDS = Path(__file__).with_name("environments")
 
@@ -41,13 +41,13 @@ WANTED: dict[str, list[tuple[str, str, str, str]]] = {
 }
 
 
-def record(name: str) -> machine.Machine:
-    return msgspec.json.decode((RECORDS / f"{name}.json").read_bytes(), type=machine.Machine)
+def record(name: str) -> doctor_machine.Machine:
+    return msgspec.json.decode((RECORDS / f"{name}.json").read_bytes(), type=doctor_machine.Machine)
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in RECORDS.glob("*.json")))
 def test_recorded_machine(name: str) -> None:
-    found = list(machine.check(record(name)))
+    found = list(doctor_machine.check(record(name)))
     assert [(check.status, check.name) for check in found] == [wanted[:2] for wanted in WANTED[name]]
     for check, (_, _, words, remedy) in zip(found, WANTED[name], strict=True):
         assert words in check.found
@@ -55,7 +55,7 @@ def test_recorded_machine(name: str) -> None:
 
 
 def test_this_machine_is_described_without_an_exception() -> None:
-    found = machine.collect()
+    found = doctor_machine.collect()
     assert len(found.installations) == 1
     assert len(found.distributions) <= 1
 
@@ -68,7 +68,7 @@ def test_installations_in_the_order_of_the_path(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "second")
     path = [str(tmp_path / name) for name in ("empty", "second", "link", "missing", "first")]
-    assert machine.installations(path) == [str(tmp_path / "second"), str(tmp_path / "first")]
+    assert doctor_machine.installations(path) == [str(tmp_path / "second"), str(tmp_path / "first")]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sm70_kernels.build.settings import ROOT
-from sm70_kernels.cli import main, report
+from sm70_kernels.cli import html_report, main
 from sm70_kernels.evidence.integrity import sums
 from sm70_kernels.evidence.runs import tables
 
@@ -34,7 +34,7 @@ def invoke(results: Path, page: Path) -> Result:
 def test_the_page_shows_every_run_and_needs_no_other_file(
     results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report, "_plot", lambda rows: f"<svg>{len(rows)} rows</svg>")
+    monkeypatch.setattr(html_report, "_plot", lambda rows: f"<svg>{len(rows)} rows</svg>")
     for path in (results, tables.latest(ROOT, "bench").folder):
         done = invoke(path, tmp_path / "page.html")
         assert done.exit_code == 0, done.output
@@ -46,7 +46,7 @@ def test_the_page_shows_every_run_and_needs_no_other_file(
 
 
 def test_figures_of_a_damaged_run_are_not_shown(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "_plot", lambda rows: "<svg></svg>")
+    monkeypatch.setattr(html_report, "_plot", lambda rows: "<svg></svg>")
     (path,) = results.glob("*/benchmark.json")
     path.write_text(path.read_text().replace('"exact": true', '"exact": true ', 1))
     done = invoke(results, tmp_path / "page.html")
@@ -74,7 +74,7 @@ def test_the_plot_is_the_same_each_time(results: Path, tmp_path: Path) -> None:
 def test_a_page_that_can_not_be_written_is_a_usage_error(
     results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report, "_plot", lambda rows: "<svg></svg>")
+    monkeypatch.setattr(html_report, "_plot", lambda rows: "<svg></svg>")
     done = invoke(results, tmp_path / "no folder" / "page.html")
     assert done.exit_code == 2 and isinstance(done.exception, SystemExit)
     assert "--output: got " in done.output and "want a file that can be written (No such file" in done.output

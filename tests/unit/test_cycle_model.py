@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from sm70_kernels.bench import EstimatedRow, estimate_row, record, render_estimates, replay_timer
 from sm70_kernels.bench.estimates import LABEL
-from sm70_kernels.cli import main, report
+from sm70_kernels.cli import html_report, main
 from sm70_kernels.evidence.machine import places
 from sm70_kernels.evidence.runs import samples, schema
 from sm70_kernels.evidence.sessions import benchmarks
@@ -125,7 +125,7 @@ def test_the_page_has_estimates_apart(benchmark_file: Path, monkeypatch: pytest.
     from sm70_kernels.lab.cycle_model import picture
 
     monkeypatch.setattr(picture, "timeline_svg", lambda timeline, title: f"<svg>{title}</svg>")
-    (group,) = report._estimated_groups(benchmark_file.parent)
+    (group,) = html_report._estimated_groups(benchmark_file.parent)
     assert group.title == "write_paged_kv"
     assert group.label.startswith(LABEL) and group.label.endswith("not measured")
     assert str(group.plot) == "<svg>write twice</svg>"
