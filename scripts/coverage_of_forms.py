@@ -3,7 +3,7 @@
     python scripts/coverage_of_forms.py                      # what is not covered, and figures
     python scripts/coverage_of_forms.py --out build/opcode_forms.md --operator-tests
 
-``--operator-tests`` runs tests/ops as well, which takes minutes, to tell forms that only operator tests execute from
+``--operator-tests`` runs tests/ops as well, which takes minutes, to separate forms that only operator tests execute from
 those that nothing does. Exit code 1 if a form is executed by no conformance test. What a form is:
 tests/corpus/forms.py.
 """

@@ -78,7 +78,7 @@ class Driver:
             numbers.append(number.value)
         nvml, version = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.create_string_buffer(100)
         if nvml.nvmlInit_v2() or nvml.nvmlSystemGetDriverVersion(version, len(version)):
-            raise CudaError("NVML does not tell the driver's version")
+            raise CudaError("NVML does not report the driver's version")
         capability = ".".join(map(str, numbers))
         return {"device": name.value.decode(), "capability": capability, "driver": version.value.decode()}
 

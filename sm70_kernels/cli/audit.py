@@ -71,13 +71,13 @@ def _show_loops(audit: Audit) -> None:
             "issue slots",
             "stall cycles",
             "pipe cycles",
-            "global B a warp",
-            "bound of a turn",
+            "global B per warp",
+            "bound per iteration",
         ),
         "source",
     )
     if rows:
-        output.table(f"{audit.operator}: loops, a warp's turn in cycles of its sub-core", columns, rows)
+        output.table(f"{audit.operator}: loops, cycles of the sub-core per iteration of a warp", columns, rows)
 
 
 def show(report: Report, *, as_json: bool) -> None:

@@ -15,7 +15,7 @@ from sm70_kernels.evidence.runs.schema import SCHEMA_VERSION, EvidenceError, Rec
 
 
 class UsageError(ValueError):
-    """A path is nothing that can be checked."""
+    """A path names nothing that can be checked."""
 
 
 class CheckedResults(Record, kw_only=True, frozen=True):
@@ -72,7 +72,7 @@ class _Collector:
         self.checked.append(f"artifacts in {folder.name}")
 
     def path(self, path: Path) -> None:
-        """Tell by its content what a path is."""
+        """Check a path according to what it holds."""
         if not path.exists():
             raise UsageError(f"{path}: there is no such file or folder")
         path = path.resolve()
@@ -98,7 +98,7 @@ def default_results(root: Path) -> Path:
 
 
 def check(paths: Sequence[Path], artifact: Path | None, root: Path = ROOT) -> CheckedResults:
-    """Verify paths; without any, the results and the installation. Raises UsageError."""
+    """Check paths; without any, the results and the installation. Raises UsageError."""
     collector = _Collector(root)
     for path in paths:
         collector.path(path)
@@ -118,10 +118,10 @@ def check(paths: Sequence[Path], artifact: Path | None, root: Path = ROOT) -> Ch
     )
 
 
-def show(checked: CheckedResults, *, as_json: bool) -> None:
+def show(found: CheckedResults, *, as_json: bool) -> None:
     """Print what was found."""
     if as_json:
-        output.json(checked)
+        output.json(found)
         return
     rows = [
         (
@@ -132,12 +132,12 @@ def show(checked: CheckedResults, *, as_json: bool) -> None:
             run.device or "no GPU",
             "yes" if run.indexed else "no",
         )
-        for run in checked.runs
+        for run in found.runs
     ]
     if rows:
         output.table("runs", ("run", "integrity", "currency", "status", "GPU", "in INDEX"), rows)
-    for finding in checked.findings:
+    for finding in found.findings:
         print(f"{finding.path} {finding.what}")
-    count = len(checked.findings)
-    verdict = "intact" if checked.intact else f"not intact: {count} {'finding' if count == 1 else 'findings'}"
-    print(f"{verdict} ({'; '.join(checked.checked)})")
+    count = len(found.findings)
+    verdict = "intact" if found.intact else f"not intact: {count} {'finding' if count == 1 else 'findings'}"
+    print(f"{verdict} ({'; '.join(found.checked)})")

@@ -43,7 +43,7 @@ class ComparedRow(Record, kw_only=True, frozen=True):
     arm: str
     time_ms: Pairing
     ratio: Pairing | None
-    """Of rows that were paired with a copy: the clock and the card's mood cancel in it."""
+    """Of rows that were paired with a baseline: clock and temperature of the card cancel out."""
     flags_a: list[str]
     flags_b: list[str]
 
@@ -99,7 +99,7 @@ def _flags(row: samples.Row) -> list[str]:
 
 def _choose(a: Sequence[samples.Row], b: Sequence[samples.Row]) -> tuple[str, str]:
     """The kind and device that both runs are about. Raises RefusedError when they are not about the same."""
-    # Rows about the emulator as a program ride along with a device's; they count when there is nothing else.
+    # Rows of the emulator's own speed stand beside a device's; they count where there is nothing else.
     first, second = ({kind for kind in _kinds(rows) if kind[0] != samples.HOST} or _kinds(rows) for rows in (a, b))
     kinds, devices = (
         ({kind for kind, _ in first}, {kind for kind, _ in second}),

@@ -55,7 +55,7 @@ class Machine(Record, kw_only=True, frozen=True):
     """What doctor knows of a machine before it loads anything."""
 
     driver: str | None = None
-    """Version that NVML tells."""
+    """The version that NVML reports."""
     kernel_driver: str | None = None
     """Version of the kernel module, which a container sees even without access to the GPUs."""
     boards: list[Board] = msgspec.field(default_factory=list)
@@ -153,7 +153,7 @@ def check_board(board: Board) -> Iterator[Check]:
 
 
 def check_installations(machine: Machine) -> Iterator[Check]:
-    """More than one copy of the package, of which one hides the others."""
+    """More than one copy of the package: the first on the path hides the others."""
     copies, records = machine.installations, machine.distributions
     if len(copies) > 1:
         used, *others = copies
@@ -192,7 +192,7 @@ def _kernel_driver() -> str | None:
 
 
 def _default_power_w(bus: str) -> float | None:
-    """The power cap that the board comes with; None where NVML does not tell. NVML must be initialised."""
+    """The power cap that the board comes with; None where NVML does not report it. NVML must be initialised."""
     import pynvml
 
     try:

@@ -183,7 +183,7 @@ def _facts(manifest: Manifest, folder: Path) -> list[tuple[str, str]]:
 
 
 def _section(report: RunReport, folder: Path) -> Section:
-    """A damaged run is shown by name and findings alone: its figures are nobody's word."""
+    """A damaged run is shown by its name and findings alone: nothing vouches for its figures."""
     if not report.intact:
         return Section(report, "", [], [])
     manifest = read(folder / MANIFEST, Manifest)

@@ -112,7 +112,7 @@ def show_statistics(report: Report, *, as_json: bool) -> None:
 
 
 def _memory_note(instructions: Sequence[InstructionStatistics]) -> tuple[str, str, str]:
-    """Sectors, sectors a request, bank conflicts."""
+    """Sectors, sectors per request, bank conflicts."""
     sectors, requests = (sum(getattr(i, field) for i in instructions) for field in ("sectors", "requests"))
     conflicts = sum(i.bank_conflicts for i in instructions)
     has_wavefronts = any(i.wavefronts for i in instructions)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -23,9 +23,9 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
             click.option("--operator", help="run a row of this operator's benchmark (in a checkout)"),
             click.option("--row", help="name of the row; without it the rows are listed"),
             click.option(
-                "--blocks", type=click.IntRange(min=1), help="at most so many blocks of a grid, spread over it"
+                "--blocks", type=click.IntRange(min=1), help="run at most this many blocks of each grid, spread over it"
             ),
-            click.option("--threads", type=click.IntRange(min=1), help="worker threads  [default: one a processor]"),
+            click.option("--threads", type=click.IntRange(min=1), help="worker threads  [default: one per processor]"),
             click.argument("script", required=False, type=click.Path(path_type=Path)),
             click.argument("arguments", nargs=-1, type=click.UNPROCESSED),
         )
@@ -54,18 +54,10 @@ def _to_run(
         raise click.UsageError(str(error), context) from error
 
 
-def _statistics(
-    context: click.Context,
-    operator: str | None,
-    row: str | None,
-    script: Path | None,
-    arguments: tuple[str, ...],
-    blocks: int | None,
-    threads: int | None,
-) -> Any:
+def _statistics(context: click.Context, blocks: int | None, threads: int | None, **what: Any) -> Any:
     from sm70_kernels.cli import statistics as body
 
-    run = _to_run(context, operator, row, script, arguments)
+    run = _to_run(context, **what)
     try:
         return body.collect(run, max_blocks=blocks, threads=threads)
     except RuntimeError as error:  # of the emulator; a script's own exceptions keep their traceback
@@ -115,14 +107,13 @@ def hotspots_command(context: click.Context, /, top: int, as_json: bool, **what:
 def trace_command(
     context: click.Context,
     /,
-    operator: str | None,
-    row: str | None,
-    script: Path | None,
-    arguments: tuple[str, ...],
+    output: Path,
     blocks: int | None,
     threads: int | None,
-    output: Path,
-    **settings: Any,
+    registers: Literal["all", "first"],
+    addresses: Literal["compressed", "list"],
+    lineinfo: bool,
+    **what: Any,
 ) -> None:
     """Write what kernels execute on the emulated V100 as Accel-Sim's SASS traces.
 
@@ -131,9 +122,16 @@ def trace_command(
     """
     from sm70_kernels.lab import inspect
 
-    run = _to_run(context, operator, row, script, arguments)
+    run = _to_run(context, **what)
     try:
-        with inspect.trace(output, max_blocks=blocks, threads=threads, **settings) as watched:
+        with inspect.trace(
+            output,
+            registers=registers,
+            addresses=addresses,
+            lineinfo=lineinfo,
+            max_blocks=blocks,
+            threads=threads,
+        ) as watched:
             run()
     except RuntimeError as error:
         raise click.ClickException(str(error)) from error

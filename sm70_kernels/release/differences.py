@@ -49,7 +49,7 @@ def _tar_members(path: Path) -> dict[str, bytes]:
 
 
 def _first_member(first: dict[str, bytes], second: dict[str, bytes]) -> str:
-    """The first archive member, by name, that differs or is in one only; nothing when all are the same."""
+    """The first archive member, by name, that differs or is in one archive alone; None when all are the same."""
     for name in sorted({*first, *second}):
         if name not in first or name not in second:
             return f"member {name} is in the {'first' if name in first else 'second'} only"
@@ -75,7 +75,7 @@ def _position(first: Path, second: Path) -> str:
 
 
 def _section(path: Path, offset: int) -> str:
-    """Name of the ELF section that holds a file offset; nothing when the file is no ELF file or readelf is missing."""
+    """Name of the ELF section that holds a file offset; None when the file is no ELF file or readelf is missing."""
     if path.read_bytes()[:4] != b"\x7fELF" or shutil.which("readelf") is None:
         return ""
     listing = subprocess.run(["readelf", "-S", "-W", str(path)], capture_output=True, text=True, check=False).stdout

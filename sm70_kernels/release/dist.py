@@ -80,7 +80,7 @@ def make(folder: Path) -> Path:
 
 
 def replace(made: Path, output: Path) -> None:
-    """Put the files made in place of an earlier release. Refuses a folder that holds anything else."""
+    """Replace the files of an earlier release by those just made. Refuses a folder that holds anything else."""
     output.mkdir(parents=True, exist_ok=True)
     sums = output / SUMS
     earlier = {line.split("  ", 1)[1] for line in sums.read_text().splitlines()} | {SUMS} if sums.is_file() else set()

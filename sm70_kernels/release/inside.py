@@ -14,7 +14,7 @@ from sm70_kernels.build.manifest import source_record
 from sm70_kernels.build.settings import LIBRARY_FOLDER, PACKAGE, ROOT
 from sm70_kernels.release import provenance, sbom, tools
 
-#: The hook on whatever machine: the bytes do not depend on it.
+#: The build hook is the builder, whatever the machine: the bytes do not depend on it.
 BUILDER = "urn:sm70-kernels:builder:wheel-hook:1"
 
 #: Names in the wheel.

@@ -20,9 +20,9 @@ from sm70_kernels.build.toolchain import BUILD_DISTRIBUTIONS
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://slsa.dev/provenance/v1"
 
-#: What externalParameters and internalParameters mean: docs/build.md says it.
+#: docs/build.md says what externalParameters and internalParameters mean.
 BUILD_TYPE = "urn:sm70-kernels:build-type:ninja:1"
-#: The nox session, on whatever machine: the bytes do not depend on it.
+#: The nox session is the builder, whatever the machine: the bytes do not depend on it.
 BUILDER = "urn:sm70-kernels:builder:nox-dist:1"
 
 #: hatchling puts the archives together, uv writes the bill of materials; the others make or link the libraries.

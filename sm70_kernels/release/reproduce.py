@@ -1,4 +1,4 @@
-"""``python -m sm70_kernels.release.reproduce``: build the commit twice, as differently as it goes, and compare bytes.
+"""``python -m sm70_kernels.release.reproduce``: build the commit twice, in unlike places, and compare bytes.
 
 The second checkout lies in a folder of another length, its files carry another day and other permissions, and it is
 built by an environment of its own, inside it, in another time zone and locale. Everything that is shipped or recorded

@@ -16,7 +16,7 @@ from sm70_kernels.build.settings import BuildError
 #: Time of archive members when no commit is known: hatchling's own, 2020-02-02.
 DEFAULT_EPOCH = 1580601600
 
-#: Variables that would let another checkout or environment shine through.
+#: Variables through which another checkout or environment could take part.
 _UNWANTED = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT")
 
 
@@ -32,7 +32,7 @@ def find_uv() -> Path:
 
 
 def json_text(content: dict[str, Any]) -> str:
-    """JSON as every file of a release has it: the same content is the same bytes."""
+    """JSON as in every file of a release: the same content gives the same bytes."""
     return json.dumps(content, indent=1, sort_keys=True) + "\n"
 
 

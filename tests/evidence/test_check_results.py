@@ -279,7 +279,7 @@ FORGERIES = {
         '"sha256": "344c',
         "has another SHA-256 there than in manifest",
     ),
-    "field": (BENCH, "manifest.json", '"narrowed": false', '"narrow": false', "is no Manifest that this version"),
+    "field": (BENCH, "manifest.json", '"narrowed": false', '"narrow": false', "is no Manifest of schema version"),
 }
 
 

@@ -17,6 +17,23 @@ def build_of(machine_code: str | None = None, instructions: str | None = None) -
     return built.Build("0" * 40, False, {"kv_cache": operator}, built.BuiltFile("m", "0"), {}, {})
 
 
+def library_of(
+    dso: str, cubin: str, ptx: str, images: dict[str, int], code: str | None = None, instructions: str | None = None
+) -> schema.Library:
+    return schema.Library(
+        operator="kv_cache",
+        path=LIBRARY,
+        sha256=dso,
+        cubin_sha256=cubin,
+        ptx_sha256=ptx,
+        machine_code_sha256=code,
+        ptx_instructions_sha256=instructions,
+        capability_revision=1,
+        mapped=True,
+        launches={"kernel": images},
+    )
+
+
 @pytest.mark.parametrize(
     "images,dso,cubin,ptx,wanted",
     [
@@ -32,16 +49,7 @@ def build_of(machine_code: str | None = None, instructions: str | None = None) -
     ],
 )
 def test_currency_by_file(images: dict[str, int], dso: str, cubin: str, ptx: str, wanted: str) -> None:
-    library = schema.Library(
-        operator="kv_cache",
-        path=LIBRARY,
-        sha256=dso,
-        cubin_sha256=cubin,
-        ptx_sha256=ptx,
-        capability_revision=1,
-        mapped=True,
-        launches={"kernel": images},
-    )
+    library = library_of(dso, cubin, ptx, images)
     build = build_of()
     assert currency.of_run([library], build) == wanted
     assert currency.of_run([library], None) == "unknown"
@@ -64,17 +72,6 @@ def test_currency_by_file(images: dict[str, int], dso: str, cubin: str, ptx: str
 )
 def test_currency_by_code_without_line_tables(image: str, code: str, instructions: str, wanted: str) -> None:
     """The files differ in every case: their line tables do not count."""
-    library = schema.Library(
-        operator="kv_cache",
-        path=LIBRARY,
-        sha256=OLD,
-        cubin_sha256=OLD,
-        ptx_sha256=OLD,
-        machine_code_sha256=code,
-        ptx_instructions_sha256=instructions,
-        capability_revision=1,
-        mapped=True,
-        launches={"kernel": {image: 1}},
-    )
+    library = library_of(OLD, OLD, OLD, {image: 1}, code, instructions)
     assert currency.of_run([library], build_of(NEW, NEW)) == wanted
     assert currency.of_run([library], build_of()) == "older"  # a build without the hashes speaks of the files

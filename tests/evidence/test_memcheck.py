@@ -129,7 +129,7 @@ def without(fault: str) -> str:
 
 
 def of_another(fault: str, words: str) -> str:
-    """The reports, one of which says something else from these words on."""
+    """The reports, with one of them cut short or changed."""
     line = next(line for line in CANARY_REPORTS.splitlines() if line.startswith(f"canary: {fault}:"))
     return CANARY_REPORTS.replace(line, line[: line.index(words)])
 

@@ -1,4 +1,4 @@
-"""The device code inside an operator's DSO, read from the file: nothing is loaded, so a damaged file can be asked too.
+"""The device code inside an operator's DSO, read from the file: nothing is loaded, so it works on a damaged file too.
 
 ``csrc/runtime/embedded.S`` puts cubin, PTX and build facts between pairs of local symbols; the symbol table of the ELF
 file says where they lie.

@@ -139,7 +139,7 @@ def _contradictions(folder: Path, manifest: Manifest) -> Iterator[Finding]:
 
 
 def _junit(path: Path, passed: int) -> Iterator[str]:
-    """A passed run's junit tells of as many tests, and of no failure."""
+    """The junit file of a passed run counts the same tests as the manifest, and no failure."""
     try:
         suites = list(ElementTree.fromstring(path.read_bytes()).iter("testsuite"))
         total = {name: sum(int(suite.get(name, "0")) for suite in suites) for name in _JUNIT_COUNTS}
@@ -163,7 +163,7 @@ def _benchmark(path: Path) -> Iterator[str]:
 
 
 def _environment(folder: Path, manifest: Manifest, environment: Environment) -> Iterator[Finding]:
-    """A mapped library has one hash, whichever record tells it."""
+    """Manifest and environment must record the same hash for a mapped library."""
     loaded = {file.path: file.sha256 for file in environment.loaded}
     for library in manifest.libraries:
         if library.mapped and loaded.get(library.path, library.sha256) != library.sha256:

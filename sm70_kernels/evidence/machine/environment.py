@@ -41,7 +41,7 @@ def version(distribution: str) -> str | None:
 
 
 def _versions() -> dict[str, str | None]:
-    """Versions of this process; torch's own words when it is loaded."""
+    """Versions of this process; from torch itself when it is loaded."""
     torch = sys.modules.get("torch")
     found: dict[str, str | None] = {
         "python": platform.python_version(),
@@ -52,7 +52,7 @@ def _versions() -> dict[str, str | None]:
 
 
 def _ask(question: Callable[[], _Value]) -> _Value | None:
-    """A driver's answer, None where this board has none."""
+    """What the driver answers; None where this board has no such value."""
     import pynvml
 
     try:

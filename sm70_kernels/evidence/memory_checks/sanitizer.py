@@ -39,8 +39,8 @@ class Sanitizer:
     def run(
         self, tool: Tool, log: Path, command: Sequence[str | Path], root: Path, timeout_seconds: float
     ) -> int | None:
-        """Run a command under a tool, whose own words go to ``log``. Returns the exit code, None after the time-out."""
-        # Backtraces on the host are long, and are those of torch's dispatcher; the kernel's own lines stay.
+        """Run a command under a tool, whose output goes to ``log``. Returns the exit code, None after the time-out."""
+        # Host backtraces are long and show torch's dispatcher only; the kernel's own lines stay.
         options = [
             "--show-backtrace",
             "device",

@@ -43,7 +43,7 @@ class FileHash(Record, kw_only=True, frozen=True):
 
 
 class Gpu(Record, kw_only=True, frozen=True):
-    """A CUDA device. Values that the driver does not tell are None."""
+    """A CUDA device. Values that the driver does not report are None."""
 
     name: str
     capability: str
@@ -137,7 +137,7 @@ class Validation(Record, kw_only=True, frozen=True):
 
 
 class Observation(Record, kw_only=True, frozen=True):
-    """What one pytest process tells the session at its end. It goes into the run's other files."""
+    """What one pytest process reports to the session at its end. It goes into the run's other files."""
 
     environment: Environment
     libraries: list[Library]
@@ -176,7 +176,7 @@ RecordType = TypeVar("RecordType")
 
 
 def encode(record: object) -> bytes:
-    """JSON with one line a value; keys of mappings are sorted, fields keep the schema's order."""
+    """JSON with one line per value; keys of mappings are sorted, fields keep the schema's order."""
     return msgspec.json.format(msgspec.json.encode(record, order="deterministic"), indent=1) + b"\n"
 
 

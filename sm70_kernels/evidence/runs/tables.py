@@ -236,7 +236,7 @@ def emulator(root: Path) -> str:
 
 
 def estimates(root: Path) -> str:
-    """Every row that the cycle model estimated, an operator a table, beside what another system took on V100."""
+    """Every row that the cycle model estimated, one table per operator, beside what another system took on V100."""
     run = latest(root, "bench", gpu=False)
     rows = [row for row in samples.read_rows(run.folder) if row.kind == samples.ESTIMATED]
     bases = {json.dumps([row.facts["machine"], row.facts["estimated_clock_mhz"], row.device]) for row in rows}

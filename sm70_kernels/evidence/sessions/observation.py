@@ -1,4 +1,4 @@
-"""What a pytest process can tell of itself at its end: the DSOs it ran, and whether they are the built ones."""
+"""What a pytest process records of itself at its end: the DSOs it ran, and whether they are the built ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _loaded() -> dict[str, _native.Library]:
 
 
 def libraries(root: Path = ROOT) -> list[Library]:
-    """The operators' DSOs: of a loaded one the mapped file, embedded images and launches, else the build's word."""
+    """The operators' DSOs. One that is loaded is hashed as mapped; for the others the build manifest speaks."""
     build = built.read(root)
     files = {file.path.name: file for file in mapped.mapped_files()}
     loaded = _loaded()
@@ -86,7 +86,7 @@ def emulated(found: list[Library]) -> int:
 
 
 def merge(parts: list[list[Library]]) -> list[Library]:
-    """The libraries of several processes as one list: a mapped file beats the build's word, launches add up."""
+    """The libraries of several processes as one list: a mapped file beats the build manifest, launches add up."""
     merged: dict[str, Library] = {}
     for library in (library for part in parts for library in part):
         before = merged.get(library.operator)

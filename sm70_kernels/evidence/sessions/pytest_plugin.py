@@ -58,7 +58,7 @@ def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: di
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_update_commit_info(config: pytest.Config, commit_info: dict[str, Any]) -> None:
-    """The folder's and the branch's name are the machine's affair; the run's manifest has commit and dirty flag."""
+    """Names of folder and branch belong to the machine and are dropped; the manifest has commit and dirty flag."""
     for name in ("project", "branch", "error"):
         if name in commit_info:
             commit_info[name] = ""
