@@ -281,7 +281,7 @@ def measure(row: Row, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
         device=gpu.name,
         compute_capability=gpu.compute_capability,
         image=image,
-        yardstick="scalar",
+        baseline="scalar",
         roof="read",
         facts={**row.facts, "kernel": jobs[0].plans["xqa"].route, "nvml_unavailable": gpu.conditions.unavailable},
     )

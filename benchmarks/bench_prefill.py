@@ -204,8 +204,8 @@ def measure(row: Row, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
     route = job.plan.route_for(job.k, job.v)
     if kernels - {f"prefill_combine_d{row.head_dim}"} != {route}:
         raise RuntimeError(f"row {row.name} launched {sorted(kernels)}, want {route}")
-    yardstick = capture(f"{row.name} torch", job.torch_attention, gpu.device)
-    arms = Arms(operator, yardstick, operator)
+    baseline = capture(f"{row.name} torch", job.torch_attention, gpu.device)
+    arms = Arms(operator, baseline, operator)
     samples = measure_pair(row.name, arms, gpu.timer, observe=gpu.conditions.read, limits=LIMITS)
     identity = RowIdentity(
         row=row.name,
@@ -215,7 +215,7 @@ def measure(row: Row, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
         device=gpu.name,
         compute_capability=gpu.compute_capability,
         image=image,
-        yardstick="torch",
+        baseline="torch",
         facts={
             **row.facts,
             "kernel": route,

@@ -285,7 +285,7 @@ def measure(row: Row, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
         device=gpu.name,
         compute_capability=gpu.compute_capability,
         image=image,
-        yardstick="scalar",
+        baseline="scalar",
         roof="read",
         facts={**row.facts, "kernel": jobs[0].plan.route, "nvml_unavailable": gpu.conditions.unavailable},
     )

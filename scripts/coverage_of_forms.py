@@ -3,9 +3,9 @@
     python scripts/coverage_of_forms.py                      # what is not covered, and figures
     python scripts/coverage_of_forms.py --out build/opcode_forms.md --operator-tests
 
-``--operator-tests`` runs tests/ops as well, which takes minutes, to separate forms that only operator tests execute from
-those that nothing does. Exit code 1 if a form is executed by no conformance test. What a form is:
-tests/corpus/forms.py.
+``--operator-tests`` runs tests/ops as well, which takes minutes. The report then separates forms that only operator
+tests execute from those that nothing executes. Exit code 1 if a form is executed by no conformance test.
+tests/corpus/forms.py says what a form is.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Benchmark rows: an operator paired with a yardstick, and the facts that are recorded of it.
+"""Benchmark rows: an operator paired with a baseline, and the facts that are recorded of it.
 
-The yardstick is a copy of as many bytes, or another variant of the operator: ``RowIdentity.yardstick`` names it.
+The baseline is a copy of as many bytes, or another variant of the operator: ``RowIdentity.baseline`` names it.
 ``measure_pair`` samples, ``row_facts`` turns the samples into the JSON-ready ``extra_info`` of the row.
 """
 
@@ -57,13 +57,13 @@ class Arms(Generic[ArmT]):
     """Arms of a row: ``warm`` is the operator launched as often, but always on the same buffers."""
 
     operator: ArmT
-    yardstick: ArmT
+    baseline: ArmT
     warm: ArmT
 
 
 @dataclass(frozen=True)
 class RowSamples:
-    """Everything that was measured of a row. A is the operator, B the yardstick."""
+    """Everything that was measured of a row. A is the operator, B the baseline."""
 
     comparison: Comparison
     control: Control
@@ -92,8 +92,8 @@ class RowIdentity:
     image: str
     """``cubin`` or ``ptx (JIT)``: what the launches of this row ran."""
     target: float | None = None
-    """Least ratio to the yardstick that the row must reach."""
-    yardstick: str = "copy"
+    """Least ratio to the baseline that the row must reach."""
+    baseline: str = "copy"
     """What the operator is paired with; the name of that arm."""
     roof: str = "copy"
     """The roof that the rates are a share of: ``copy`` or ``read``."""
@@ -114,11 +114,11 @@ def measure_pair(
     observe: Callable[[], Conditions | None],
     limits: Limits = ROW_LIMITS,
 ) -> RowSamples:
-    """Sample a row: cold operator against cold yardstick, the operator's A/A control, the operator's warm series.
+    """Sample a row: cold operator against cold baseline, the operator's A/A control, the operator's warm series.
 
     ``observe`` reads the card's state after each block of the comparison.
     """
-    if not arms.operator.launches == arms.yardstick.launches == arms.warm.launches:
+    if not arms.operator.launches == arms.baseline.launches == arms.warm.launches:
         raise ValueError(f"row {row!r}: arms have different numbers of launches a sample, want the same")
     seed = seed_of(row)
     late, retakes = timer.late_samples, timer.retakes
@@ -126,10 +126,10 @@ def measure_pair(
     def operator_cold() -> float:
         return timer.time_arm(arms.operator, cold=True)
 
-    def yardstick_cold() -> float:
-        return timer.time_arm(arms.yardstick, cold=True)
+    def baseline_cold() -> float:
+        return timer.time_arm(arms.baseline, cold=True)
 
-    comparison = compare(operator_cold, yardstick_cold, seed=seed, limits=limits, observe=observe)
+    comparison = compare(operator_cold, baseline_cold, seed=seed, limits=limits, observe=observe)
     self_control = control(operator_cold, seed=seed + 1, limits=limits)
     warm = sample(lambda: timer.time_arm(arms.warm, cold=False), seed=seed, limits=WARM_LIMITS)
     return RowSamples(
@@ -178,7 +178,7 @@ def verdict(interval: Interval, target: float | None, row_flags: list[str]) -> s
 def row_facts(
     identity: RowIdentity, samples: RowSamples, roofs: dict[str, Roof], accuracy: dict[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """``extra_info`` of the row's two tests, by arm: ``operator`` and the yardstick. Times in ms, rates in GB/s.
+    """``extra_info`` of the row's two tests, by arm: ``operator`` and the baseline. Times in ms, rates in GB/s.
 
     ``accuracy`` holds at least ``exact``, or ``right`` of an operator whose contract allows errors (bool), and is
     recorded as it is, apart from NaN and infinity, which JSON lacks: they become None.
@@ -203,12 +203,12 @@ def row_facts(
     operator = {
         **common,
         "arm": "operator",
-        "yardstick": identity.yardstick,
+        "baseline": identity.baseline,
         "image": identity.image,
         **_arm_facts(comparison.a_ms, comparison, samples, identity, roofs),
-        f"ratio_to_{identity.yardstick}": comparison.ratio,
-        f"ratio_to_{identity.yardstick}_interval": _pair(comparison.interval),
-        f"target_ratio_to_{identity.yardstick}": identity.target,
+        f"ratio_to_{identity.baseline}": comparison.ratio,
+        f"ratio_to_{identity.baseline}_interval": _pair(comparison.interval),
+        f"target_ratio_to_{identity.baseline}": identity.target,
         "verdict": verdict(comparison.interval, identity.target, row_flags),
         **{key: _json_number(value) for key, value in accuracy.items()},
         "warm": {
@@ -239,7 +239,7 @@ def row_facts(
         },
     }
     other = _arm_facts(comparison.b_ms, comparison, samples, identity, roofs)
-    return {"operator": operator, identity.yardstick: {**common, "arm": identity.yardstick, **other}}
+    return {"operator": operator, identity.baseline: {**common, "arm": identity.baseline, **other}}
 
 
 def _arm_facts(

@@ -31,20 +31,20 @@ def _warning(facts: dict[str, Any]) -> str:
 def _table(rows: Sequence[dict[str, Any]], *, fancy: bool) -> Table:
     table = Table(box=box.SIMPLE_HEAD if fancy else box.ASCII2, title=_warning(rows[0]), title_justify="left")
     table.add_column("row", no_wrap=True)
-    for name in ("ms", "GB/s", "of roof", "yardstick / operator [95 %]", "target", "warm ms"):
+    for name in ("ms", "GB/s", "of roof", "baseline / operator [95 %]", "target", "warm ms"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("verdict")
     for facts in rows:
-        yardstick, roof = facts["yardstick"], facts["roof"]
-        low, high = facts[f"ratio_to_{yardstick}_interval"]
-        target = facts[f"target_ratio_to_{yardstick}"]
+        baseline, roof = facts["baseline"], facts["roof"]
+        low, high = facts[f"ratio_to_{baseline}_interval"]
+        target = facts[f"target_ratio_to_{baseline}"]
         result = "; ".join([facts["verdict"], *facts["flags"]])
         table.add_row(
             facts["row"],
             f"{facts['median_ms']:.4f}",
             f"{facts['gbps']:.0f}",
             f"{facts[f'share_of_{roof}_roof']:.1%} {roof}",
-            f"{yardstick} {facts[f'ratio_to_{yardstick}']:.3f} [{low:.3f}, {high:.3f}]",
+            f"{baseline} {facts[f'ratio_to_{baseline}']:.3f} [{low:.3f}, {high:.3f}]",
             "-" if target is None else f"{target:.2f}",
             f"{facts['warm']['median_ms']:.4f}",
             Text(result, style=_STYLES.get(facts["verdict"], "")),

@@ -140,8 +140,8 @@ def published(root: Path) -> Published:
 def kernel_label(run: Run, root: Path) -> str | None:
     """``same kernel`` or ``older``; None when nothing is built here, or from other sources than these.
 
-    ``current`` is left to ``sm70-kernels verify``: the host side of a DSO changes with every commit, and with the
-    compiler, and the text of the docs must not.
+    ``current`` is left to ``sm70-kernels check-results``: the host side of a DSO changes with every commit and with
+    the compiler, and the text of the docs must not.
     """
     try:
         build = built.read(root)
