@@ -184,7 +184,8 @@ class Job:
     def accuracy(self) -> dict[str, Any]:
         """Both variants against float64 on the same bytes."""
         exact = reference.decode_attention(
-            self.q, *self.caches, self.table, self.lengths, *SCALES, self.row.format, self.row.head_dim**-0.5,
+            self.q, *self.caches, self.table, self.lengths, k_scale=SCALES[0], v_scale=SCALES[1],
+            kv_format=self.row.format, softmax_scale=self.row.head_dim**-0.5,
             chunk_keys=REFERENCE_CHUNK[self.q.device.type],
         ).out  # fmt: skip
         xqa, scalar = (self.outputs[variant] for variant in ("xqa", "scalar"))

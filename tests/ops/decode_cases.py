@@ -103,8 +103,9 @@ class Case:
         """The float64 reference."""
         table = self.block_table if self.row_requests is None else self.block_table[self.row_requests.long()]
         return reference.decode_attention(
-            self.q, *self.caches, table, self.seq_lens, self.k_scale, self.v_scale, self.kv_format,
-            self.softmax_scale or 1.0 / math.sqrt(self.q.shape[2]), chunk_keys=_CHUNK_KEYS[self.q.device.type],
+            self.q, *self.caches, table, self.seq_lens, k_scale=self.k_scale, v_scale=self.v_scale,
+            kv_format=self.kv_format, softmax_scale=self.softmax_scale or 1.0 / math.sqrt(self.q.shape[2]),
+            chunk_keys=_CHUNK_KEYS[self.q.device.type],
         )  # fmt: skip
 
 

@@ -74,7 +74,8 @@ class Case:
     def plan(self) -> prefill.PrefillPlan:
         lengths = self.lengths if self.lengths is not None else [(self.q.shape[0], self.k.shape[0])]
         return prefill.plan(
-            queries=max((pair[0] for pair in lengths), default=0), keys=max((pair[1] for pair in lengths), default=0),
+            max_seqlen_q=max((pair[0] for pair in lengths), default=0),
+            max_seqlen_k=max((pair[1] for pair in lengths), default=0),
             query_heads=self.q.shape[1], kv_heads=self.k.shape[1], head_dim=self.q.shape[2],
             sequences=None if self.lengths is None else len(lengths), device=self.q.device,
         )  # fmt: skip

@@ -27,7 +27,9 @@ def gather(tokens: int = 640, rows: int = 2) -> tuple[Tensor, Tensor]:
     table = torch.stack([torch.randperm(tokens // 16, generator=generator) for _ in range(rows)]).to(torch.int32)
     lens = torch.full((rows,), tokens, dtype=torch.int32)
     out = torch.full((2, rows, tokens, 1, 64), -1.0, dtype=torch.float16)
-    kv_cache.gather_paged_kv(cache, cache, table, lens, 0.5, 2.0, kv_format="e4m3", k_out=out[0], v_out=out[1])
+    kv_cache.gather_paged_kv(
+        cache, cache, table, lens, k_scale=0.5, v_scale=2.0, kv_format="e4m3", k_out=out[0], v_out=out[1]
+    )
     return out[0], out[1]
 
 

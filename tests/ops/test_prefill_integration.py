@@ -45,7 +45,7 @@ STEPS = [
 def test_a_graph_of_a_ragged_batch_serves_other_lengths(cuda_device: torch.device) -> None:
     """Lengths are read on the device: captured with empty sequences, replayed with others."""
     source = make_case((100 * 3, 3000 * 3), group=3, kv_heads=2, head_dim=128, device=cuda_device)
-    planned = prefill.plan(queries=100, keys=3000, query_heads=6, kv_heads=2, head_dim=128, sequences=3)
+    planned = prefill.plan(max_seqlen_q=100, max_seqlen_k=3000, query_heads=6, kv_heads=2, head_dim=128, sequences=3)
     offsets = [torch.zeros(4, dtype=torch.int32, device=cuda_device) for _ in range(2)]
     into, workspace = source.new_result(), planned.new_workspace()
 
@@ -158,7 +158,9 @@ def test_opcheck(device: torch.device) -> None:
 def test_compiled_plan_without_recompiles(device: torch.device) -> None:
     """One plan of a ragged batch: other lengths are other data."""
     batches = [[(5, 40), (15, 60)], [(20, 20), (0, 80)], [(1, 99), (19, 1)]]
-    planned = prefill.plan(queries=20, keys=100, query_heads=6, kv_heads=1, head_dim=64, sequences=2, device=device)
+    planned = prefill.plan(
+        max_seqlen_q=20, max_seqlen_k=100, query_heads=6, kv_heads=1, head_dim=64, sequences=2, device=device
+    )
     workspace = planned.new_workspace()
 
     def step(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor) -> tuple[Tensor, Tensor]:

@@ -32,11 +32,11 @@ def write_and_gather() -> list[Tensor]:
     slots = torch.cat([rows.block_table[3, :3].long() * page + 5, torch.tensor([-1])])
     k = random_bytes(torch.empty(4, heads, dim, dtype=torch.float16), "fp16", 3)
     poison(k[3:], "fp16")  # of the token that is skipped
-    kv_cache.write_paged_kv(k, k, *caches, slots, 0.37, 2.0, kv_format="e4m3")
+    kv_cache.write_paged_kv(k, k, *caches, slots, k_scale=0.37, v_scale=2.0, kv_format="e4m3")
     outputs = [torch.empty(4, 64, heads, dim, dtype=torch.float16) for _ in range(2)]
     marks.undefined(*outputs)
     kv_cache.gather_paged_kv(
-        *caches, rows.block_table, rows.seq_lens, 0.5, kv_format="e4m3", k_out=outputs[0], v_out=outputs[1]
+        *caches, rows.block_table, rows.seq_lens, k_scale=0.5, kv_format="e4m3", k_out=outputs[0], v_out=outputs[1]
     )
     live = [output[row, :length] for output in outputs for row, length in enumerate(rows.lengths)]
     return [canonical_nan(tensor) for tensor in live]

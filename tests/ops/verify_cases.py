@@ -91,8 +91,8 @@ class Case:
     def exact(self) -> AttentionResult:
         """The float64 reference."""
         return reference.verify_attention(
-            self.q, *self.caches, self.block_table, self.seq_lens, self.k_scale, self.v_scale, self.kv_format,
-            self.scale, chunk_keys=_CHUNK_KEYS[self.q.device.type],
+            self.q, *self.caches, self.block_table, self.seq_lens, k_scale=self.k_scale, v_scale=self.v_scale,
+            kv_format=self.kv_format, softmax_scale=self.scale, chunk_keys=_CHUNK_KEYS[self.q.device.type],
         )  # fmt: skip
 
 
