@@ -33,12 +33,17 @@ def called_while_tracing(function: Callable[P, int]) -> Callable[P, int]:
     return function
 
 
-@called_while_tracing
-def multiprocessors(library: _native.Library, device_type: str, index: int | None) -> int:
-    """SMs of a CUDA device, or of the emulated V100."""
-    if device_type == "cpu":
-        return library.call_int64("sm70_kernels_emulated_multiprocessors")
-    return int(torch.cuda.get_device_properties(index).multi_processor_count)
+def multiprocessors_of(library: _native.Library) -> Callable[[str, int | None], int]:
+    """SMs of a CUDA device, or of the emulated V100 that the library runs on; by device type and index."""
+
+    # The library is not an argument: torch.compile could not make a constant of it.
+    @called_while_tracing
+    def multiprocessors(device_type: str, index: int | None) -> int:
+        if device_type == "cpu":
+            return library.call_int64("sm70_kernels_emulated_multiprocessors")
+        return int(torch.cuda.get_device_properties(index).multi_processor_count)
+
+    return multiprocessors
 
 
 def asked(library: _native.Library, function: str) -> Callable[..., int]:

@@ -26,7 +26,7 @@ from sm70_kernels.ops._planning import (
     PagedPlan,
     Range,
     asked,
-    multiprocessors,
+    multiprocessors_of,
     paged_sizes,
     planned_device,
     require_built,
@@ -42,6 +42,7 @@ VARIANTS = ("xqa", "scalar")
 #: Keys of a leaf: a row is cut into leaves from its start.
 LEAF_TOKENS = 128
 
+_multiprocessors = multiprocessors_of(library)
 _workspace_bytes = asked(library, "sm70_kernels_decode_workspace_bytes")
 
 
@@ -145,7 +146,7 @@ def plan(
     sizes = (Range("rows", rows, 0, MAX_ROWS), Range("max_tokens", max_tokens, 1, MAX_TOKENS))
     require_built(op, sizes, query_heads=query_heads, kv_heads=kv_heads, head_dim=head_dim)
     where = planned_device(op, device)
-    sms = multiprocessors(library, where.type, where.index)
+    sms = _multiprocessors(where.type, where.index)
     needed = _workspace_bytes(rows, query_heads, kv_heads, head_dim, max_tokens, sms, int(variant == "xqa"))
     return DecodePlan(
         rows=rows, query_heads=query_heads, kv_heads=kv_heads, head_dim=head_dim, max_tokens=max_tokens,

@@ -23,7 +23,7 @@ from torch import Tensor
 from sm70_kernels import _native
 from sm70_kernels.ops import kv_cache
 from sm70_kernels.ops._arguments import fake, refusal, require_dimensions, require_tensors
-from sm70_kernels.ops._planning import AttentionPlan, Range, asked, multiprocessors, planned_device, require_built
+from sm70_kernels.ops._planning import AttentionPlan, Range, asked, multiprocessors_of, planned_device, require_built
 
 #: Revision of the numerical contract and workspace layout that this module is written for; the DSO must have the same.
 CAPABILITY_REVISION = 1
@@ -41,6 +41,7 @@ MAX_TILES = 2**30
 MAX_WORKSPACE_BYTES = 64 << 20
 
 
+_multiprocessors = multiprocessors_of(library)
 _workspace_bytes = asked(library, "sm70_kernels_prefill_workspace_bytes")
 
 
@@ -201,7 +202,7 @@ def plan(
     if tiles > MAX_TILES:
         raise refusal(op, "sequences", sequences, f"{MAX_TILES} tiles of rows at most, not {tiles}", in_parts)
     where = planned_device(op, device)
-    sms = multiprocessors(library, where.type, where.index)
+    sms = _multiprocessors(where.type, where.index)
     needed = _workspace_bytes(count, max_seqlen_q, max_seqlen_k, query_heads, kv_heads, head_dim, sms)
     return PrefillPlan(
         max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, query_heads=query_heads, kv_heads=kv_heads,

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.ops.decode_cases import FORMATS, VARIANTS, check, check_same_bits, make_case
-from tests.ops.test_decode_lengths import PAGES
+from tests.ops.kv_cases import PAGES
 
 K = 1024
 BATCHES = [1, 2, 4, 8, 16, 32]

@@ -14,14 +14,13 @@ from tests.ops.kv_cases import (
     FORMATS,
     HEADS,
     LAYOUTS,
+    SENTINEL,
     canonical_nan,
     empty_pool,
     fill_live,
     make_cache,
     make_rows,
 )
-
-SENTINEL = 12345.0  # what the output holds where nothing may be written
 
 
 def expected_gather(

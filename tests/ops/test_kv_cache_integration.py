@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from sm70_kernels.lab import emulator
 from sm70_kernels.ops import kv_cache
 from sm70_kernels.reference.compare import compare_bitwise
-from tests.ops.kv_cases import fill_live, make_cache, make_rows
-from tests.ops.test_kv_cache_gather import SENTINEL
+from tests.ops import integration_cases
+from tests.ops.kv_cases import SENTINEL, fill_live, make_cache, make_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -200,10 +199,7 @@ def test_bad_index_stops_the_kernel(cuda_device: torch.device, action: str) -> N
 
 @pytest.mark.parametrize("action", BAD_INDICES.values(), ids=BAD_INDICES.keys())
 def test_bad_index_stops_the_emulated_kernel(action: str) -> None:
-    names: dict[str, object] = {}
-    exec(SETUP.replace('"cuda"', '"cpu"'), names)
-    with emulator.enabled(), pytest.raises(RuntimeError, match=r"kv_cache_\w+_e4m3_x8\+0x[0-9a-f]+: BPT.TRAP"):
-        exec(action, names)
+    integration_cases.check_emulated_trap(SETUP, action, r"kv_cache_\w+_e4m3_x8")
 
 
 def test_first_use_by_many_threads(cuda_device: torch.device) -> None:

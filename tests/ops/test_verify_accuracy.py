@@ -12,8 +12,7 @@ from torch import Tensor
 from sm70_kernels import reference
 from sm70_kernels.lab import emulator
 from tests.ops import verify_controls
-from tests.ops.test_verify_layouts import fill_live
-from tests.ops.verify_cases import FORMATS, LEAF, Case, Result, check, check_accuracy, draft, make_case
+from tests.ops.verify_cases import FORMATS, LEAF, Case, Result, check, check_accuracy, draft, fill_live, make_case
 from tests.ops.verify_controls import COMPENSATIONS, CONTROLS, PLAIN, unrounded
 
 CPU = torch.device("cpu")

@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from tests.ops import verify_controls
-from tests.ops.test_verify_layouts import PAGES
-from tests.ops.test_verify_rows import picked, rows_of
-from tests.ops.verify_cases import FORMATS, check, check_same_bits, draft, make_case
+from tests.ops.kv_cases import PAGES
+from tests.ops.verify_cases import FORMATS, check, check_same_bits, draft, make_case, picked, rows_of
 
 K = 1024
 CONTEXTS = [8 * K, 64 * K, 128 * K, 256 * K]

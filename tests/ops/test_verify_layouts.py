@@ -6,26 +6,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from sm70_kernels import reference
 from sm70_kernels.ops import verify
 from tests.ops.decode_cases import stored_normals
-from tests.ops.kv_cases import empty_pool
-from tests.ops.verify_cases import FORMATS, Case, Result, check, check_accuracy, check_same_bits, draft, make_case
+from tests.ops.kv_cases import PAGES, empty_pool
+from tests.ops.verify_cases import (
+    FORMATS,
+    Case,
+    Result,
+    check,
+    check_accuracy,
+    check_same_bits,
+    draft,
+    make_case,
+)
 
 #: Layouts of kv_cases that are 8-byte aligned: token strides of 264 and of D + 8 among them.
 ALIGNED = ("contiguous", "head_major", "unbind", "token_stride_264", "padded", "offset_8")
-#: Page sizes that hybrid models force, and the smallest.
-PAGES = [16, 48, 784, 800, 848, 896, 1568, 1616, 1648, 1664, 1728, 3296, 3456]
-
-
-def fill_live(case: Case, cache: Tensor, values: Tensor) -> None:
-    """``values [tokens, Hkv, D]``, token ``t`` of each request, into the live tokens of every request."""
-    page = cache.shape[1]
-    codes = reference.quantize(values.half(), 1.0, case.kv_format).view(cache.dtype).to(cache.device)
-    for request, length in enumerate(case.seq_lens.amax(1).tolist()):
-        for first in range(0, length, page):
-            live = min(page, length - first)
-            cache[int(case.block_table[request, first // page]), :live] = codes[first : first + live]
 
 
 @pytest.mark.parametrize("heads,head_dim", [(1, 256), (3, 64)])

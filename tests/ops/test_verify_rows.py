@@ -8,22 +8,20 @@ import torch
 from sm70_kernels.lab import emulator
 from sm70_kernels.ops import verify
 from tests.ops.kv_cases import make_rows
-from tests.ops.verify_cases import FORMATS, LEAF, Case, Result, check, check_accuracy, check_same_bits, draft, make_case
+from tests.ops.verify_cases import (
+    FORMATS,
+    LEAF,
+    Result,
+    check,
+    check_accuracy,
+    check_same_bits,
+    draft,
+    make_case,
+    picked,
+    rows_of,
+)
 
 CPU = torch.device("cpu")
-
-
-def picked(result: Result, request: int, rows: list[int]) -> Result:
-    return Result(result.out[request : request + 1, rows], result.lse[request : request + 1, rows])
-
-
-def rows_of(case: Case, request: int, rows: list[int]) -> Case:
-    """A call with some rows of one request, in any order."""
-    some = slice(request, request + 1)
-    return case.but(
-        q=case.q[some, rows].contiguous(), block_table=case.block_table[some],
-        seq_lens=case.seq_lens[some, rows].contiguous(),
-    )  # fmt: skip
 
 
 @pytest.mark.usefixtures("unwatched")
