@@ -26,7 +26,6 @@ from sm70_kernels.bench import (
     capture,
     estimate_row,
     measure_pair,
-    replay,
     replay_timer,
 )
 from sm70_kernels.bench.pages import page_tables
@@ -329,38 +328,20 @@ def measure(row: Row, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
     return samples, row_facts(identity, samples, gpu.roofs, accuracy)
 
 
-@pytest.fixture(scope="module")
-def measured(request: pytest.FixtureRequest, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
-    """A row, measured once for the tests of both arms."""
-    return measure(ROWS[request.param], gpu)
-
-
-def report(measured: Any, arm: str, benchmark: Any, record_row: Any) -> None:
-    """Record an arm. A missed target is a verdict in the record; a wrong result fails."""
-    samples, facts = measured
-    comparison = samples.comparison
-    benchmark.group = facts[arm]["row"]
-    benchmark.extra_info.update(facts[arm])
-    replay(benchmark, comparison.a_ms if arm == "operator" else comparison.b_ms)
-    if arm == "operator":
-        record_row(facts[arm])
-        assert facts[arm]["exact"] and facts[arm]["finite"], f"{facts[arm]['row']}: result differs from the reference"
-
-
 @pytest.mark.benchmark(timer=replay_timer)
 @pytest.mark.parametrize("arm", ["operator", "copy"])
 @pytest.mark.parametrize("measured", GATHER_ROWS, indirect=True, scope="module")
-def test_gather(measured: Any, arm: str, benchmark: Any, record_row: Any) -> None:
+def test_gather(measured: Any, arm: str, report: Any) -> None:
     """``gather_paged_kv`` against ``torch.Tensor.copy_``."""
-    report(measured, arm, benchmark, record_row)
+    report(measured, arm)
 
 
 @pytest.mark.benchmark(timer=replay_timer)
 @pytest.mark.parametrize("arm", ["operator", "copy"])
 @pytest.mark.parametrize("measured", WRITE_ROWS, indirect=True, scope="module")
-def test_write(measured: Any, arm: str, benchmark: Any, record_row: Any) -> None:
+def test_write(measured: Any, arm: str, report: Any) -> None:
     """``write_paged_kv`` against ``torch.Tensor.copy_``."""
-    report(measured, arm, benchmark, record_row)
+    report(measured, arm)
 
 
 @pytest.mark.benchmark(timer=replay_timer)
