@@ -154,9 +154,14 @@ class Job:
     def launch(self, variant: str = "xqa") -> None:
         """Decode all sequences."""
         self.plans[variant].run(
-            self.q, *self.caches, self.table, self.lengths, **SCALES,
-            out=self.outputs[variant], workspace=self.workspaces[variant],
-        )  # fmt: skip
+            self.q,
+            *self.caches,
+            self.table,
+            self.lengths,
+            **SCALES,
+            out=self.outputs[variant],
+            workspace=self.workspaces[variant],
+        )
 
     def accuracy(self) -> dict[str, Any]:
         """Both variants against float64 on the same bytes."""

@@ -174,9 +174,16 @@ class GatherJob:
         k_cache, v_cache = self.caches
         k_scale, v_scale = SCALES[self.row.scale]
         kv_cache.gather_paged_kv(
-            k_cache, v_cache, self.table, self.lengths, k_scale=k_scale, v_scale=v_scale, kv_format=self.row.format,
-            k_out=self.outputs[0], v_out=self.outputs[1],
-        )  # fmt: skip
+            k_cache,
+            v_cache,
+            self.table,
+            self.lengths,
+            k_scale=k_scale,
+            v_scale=v_scale,
+            kv_format=self.row.format,
+            k_out=self.outputs[0],
+            v_out=self.outputs[1],
+        )
 
     def accuracy(self) -> dict[str, Any]:
         """Sampled tokens against the reference; finiteness and zero filling of everything written."""

@@ -106,9 +106,13 @@ ESTIMATED = [Row(8192, 128000), Row(1024, 131072), Row(64, 262144), Row(8192, 32
 def plan_of(row: Row, device: torch.device) -> prefill.PrefillPlan:
     """The row's plan."""
     return prefill.plan(
-        max_seqlen_q=row.queries, max_seqlen_k=row.keys, query_heads=row.query_heads, kv_heads=row.kv_heads,
-        head_dim=row.head_dim, device=device,
-    )  # fmt: skip
+        max_seqlen_q=row.queries,
+        max_seqlen_k=row.keys,
+        query_heads=row.query_heads,
+        kv_heads=row.kv_heads,
+        head_dim=row.head_dim,
+        device=device,
+    )
 
 
 class Job:

@@ -143,19 +143,37 @@ class Job:
         out, workspace = self.outputs[arm], self.workspaces[arm]
         if arm == "verify":
             self.plan.run(
-                self.q, *self.caches, self.table, self.lengths, **SCALES, out=out,
+                self.q,
+                *self.caches,
+                self.table,
+                self.lengths,
+                **SCALES,
+                out=out,
                 workspace=workspace,
-            )  # fmt: skip
+            )
         elif arm == "scalar":
             self.scalar_plan.run(
-                self.q.flatten(0, 1), *self.caches, self.table, self.lengths.flatten(), **SCALES,
-                row_requests=self.requests, out=out.flatten(0, 1), workspace=workspace,
-            )  # fmt: skip
+                self.q.flatten(0, 1),
+                *self.caches,
+                self.table,
+                self.lengths.flatten(),
+                **SCALES,
+                row_requests=self.requests,
+                out=out.flatten(0, 1),
+                workspace=workspace,
+            )
         else:
             torch.ops.sm70_kernels_test.verify_controls(
-                self.q, *self.caches, self.table, self.lengths, out, workspace, "halves", self.row.head_dim**-0.5,
+                self.q,
+                *self.caches,
+                self.table,
+                self.lengths,
+                out,
+                workspace,
+                "halves",
+                self.row.head_dim**-0.5,
                 *SCALES.values(),
-            )  # fmt: skip
+            )
 
     def accuracy(self) -> dict[str, Any]:
         """All arms against float64 on the same bytes."""
@@ -203,9 +221,15 @@ def estimated_call(row: Row, arm: str = "verify") -> Callable[[], object]:
     requests = torch.arange(len(row.totals), dtype=torch.int32).repeat_interleave(row.q_rows)
     scalar = scalar_plan_of(row, cpu, table)
     return partial(
-        scalar.run, q.flatten(0, 1), *caches, table, lengths.flatten(), row_requests=requests, out=out.flatten(0, 1),
+        scalar.run,
+        q.flatten(0, 1),
+        *caches,
+        table,
+        lengths.flatten(),
+        row_requests=requests,
+        out=out.flatten(0, 1),
         workspace=scalar.new_workspace(),
-    )  # fmt: skip
+    )
 
 
 def estimates() -> dict[str, Callable[[], Callable[[], object]]]:

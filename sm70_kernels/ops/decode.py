@@ -108,9 +108,23 @@ class DecodePlan(PagedPlan):
         v_host, v_device = split_scale(op, "v_scale", v_scale)
         out, workspace = self._buffers(q, out, workspace)
         torch.ops.sm70_kernels.decode(
-            q, key_cache, value_cache, block_table, seq_lens, out, workspace, self.kv_format, self.variant,
-            self._scale(softmax_scale), k_host, v_host, k_device, v_device, row_requests, lse,
-        )  # fmt: skip
+            q,
+            key_cache,
+            value_cache,
+            block_table,
+            seq_lens,
+            out,
+            workspace,
+            self.kv_format,
+            self.variant,
+            self._scale(softmax_scale),
+            k_host,
+            v_host,
+            k_device,
+            v_device,
+            row_requests,
+            lse,
+        )
         return out
 
 
@@ -149,9 +163,17 @@ def plan(
     sms = _multiprocessors(where.type, where.index)
     needed = _workspace_bytes(rows, query_heads, kv_heads, head_dim, max_tokens, sms, int(variant == "xqa"))
     return DecodePlan(
-        rows=rows, query_heads=query_heads, kv_heads=kv_heads, head_dim=head_dim, max_tokens=max_tokens,
-        kv_format=name, variant=variant, device=where, multiprocessors=sms, workspace_bytes=needed,
-    )  # fmt: skip
+        rows=rows,
+        query_heads=query_heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        max_tokens=max_tokens,
+        kv_format=name,
+        variant=variant,
+        device=where,
+        multiprocessors=sms,
+        workspace_bytes=needed,
+    )
 
 
 def decode(
@@ -189,9 +211,18 @@ def decode(
         device=q.device,
     )
     return planned.run(
-        q, key_cache, value_cache, block_table, seq_lens, softmax_scale=softmax_scale, k_scale=k_scale,
-        v_scale=v_scale, row_requests=row_requests, out=out, lse=lse,
-    )  # fmt: skip
+        q,
+        key_cache,
+        value_cache,
+        block_table,
+        seq_lens,
+        softmax_scale=softmax_scale,
+        k_scale=k_scale,
+        v_scale=v_scale,
+        row_requests=row_requests,
+        out=out,
+        lse=lse,
+    )
 
 
 torch.library.register_fake("sm70_kernels::decode", fake("decode"))

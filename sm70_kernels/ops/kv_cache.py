@@ -137,9 +137,19 @@ def gather_paged_kv(
     v_host, v_device = split_scale(op, "v_scale", v_scale)
     name = format_name(op, kv_format, key_cache)
     torch.ops.sm70_kernels.gather_paged_kv(
-        key_cache, value_cache, block_table, seq_lens, k_out, v_out, name, k_host, v_host, k_device, v_device,
+        key_cache,
+        value_cache,
+        block_table,
+        seq_lens,
+        k_out,
+        v_out,
+        name,
+        k_host,
+        v_host,
+        k_device,
+        v_device,
         out_block_table,
-    )  # fmt: skip
+    )
     return k_out, v_out
 
 

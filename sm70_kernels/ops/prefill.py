@@ -139,9 +139,18 @@ class PrefillPlan(AttentionPlan):
             lse = _token_major(op, "lse", lse, "Hq")
         longest = (0, 0) if cu_seqlens_q is None else (self.max_seqlen_q, self.max_seqlen_k)
         torch.ops.sm70_kernels.prefill(
-            query, key, value, _token_major(op, "out", out, "Hq, D"), workspace, self._scale(softmax_scale), causal,
-            cu_seqlens_q, cu_seqlens_k, *longest, lse,
-        )  # fmt: skip
+            query,
+            key,
+            value,
+            _token_major(op, "out", out, "Hq, D"),
+            workspace,
+            self._scale(softmax_scale),
+            causal,
+            cu_seqlens_q,
+            cu_seqlens_k,
+            *longest,
+            lse,
+        )
         return out
 
     def _require_planned(self, q: Tensor, k: Tensor, cu_seqlens_q: Tensor | None) -> None:
@@ -205,9 +214,16 @@ def plan(
     sms = _multiprocessors(where.type, where.index)
     needed = _workspace_bytes(count, max_seqlen_q, max_seqlen_k, query_heads, kv_heads, head_dim, sms)
     return PrefillPlan(
-        max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, query_heads=query_heads, kv_heads=kv_heads,
-        head_dim=head_dim, sequences=sequences, device=where, multiprocessors=sms, workspace_bytes=needed,
-    )  # fmt: skip
+        max_seqlen_q=max_seqlen_q,
+        max_seqlen_k=max_seqlen_k,
+        query_heads=query_heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        sequences=sequences,
+        device=where,
+        multiprocessors=sms,
+        workspace_bytes=needed,
+    )
 
 
 def prefill(
@@ -261,9 +277,17 @@ def prefill(
         device=q.device,
     )
     return planned.run(
-        q, k, v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, softmax_scale=softmax_scale, causal=causal,
-        out=out, lse=lse, workspace=workspace,
-    )  # fmt: skip
+        q,
+        k,
+        v,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k=cu_seqlens_k,
+        softmax_scale=softmax_scale,
+        causal=causal,
+        out=out,
+        lse=lse,
+        workspace=workspace,
+    )
 
 
 def gathered_shape(sequences: int, max_tokens: int, kv_heads: int, head_dim: int) -> tuple[int, int, int, int, int]:
@@ -400,15 +424,30 @@ def prefill_paged(
         device=q.device,
     )
     kv_cache.gather_paged_kv(
-        key_cache, value_cache, block_table, seq_lens, k_scale=k_scale, v_scale=v_scale, kv_format=kv_format,
-        k_out=gathered[0], v_out=gathered[1],
-    )  # fmt: skip
+        key_cache,
+        value_cache,
+        block_table,
+        seq_lens,
+        k_scale=k_scale,
+        v_scale=v_scale,
+        kv_format=kv_format,
+        k_out=gathered[0],
+        v_out=gathered[1],
+    )
     cu_seqlens_q, cu_seqlens_k = interleaved_offsets(cu_seqlens_q, seq_lens, tokens)
     key, value = gathered.flatten(1, 2)
     return planned.run(
-        q, key, value, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, softmax_scale=softmax_scale, causal=causal,
-        out=out, lse=lse, workspace=workspace,
-    )  # fmt: skip
+        q,
+        key,
+        value,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k=cu_seqlens_k,
+        softmax_scale=softmax_scale,
+        causal=causal,
+        out=out,
+        lse=lse,
+        workspace=workspace,
+    )
 
 
 torch.library.register_fake("sm70_kernels::prefill", fake("prefill"))

@@ -102,9 +102,21 @@ class VerifyPlan(PagedPlan):
         v_host, v_device = split_scale(op, "v_scale", v_scale)
         out, workspace = self._buffers(q, out, workspace)
         torch.ops.sm70_kernels.verify(
-            q, key_cache, value_cache, block_table, seq_lens, out, workspace, self.kv_format,
-            self._scale(softmax_scale), k_host, v_host, k_device, v_device, lse,
-        )  # fmt: skip
+            q,
+            key_cache,
+            value_cache,
+            block_table,
+            seq_lens,
+            out,
+            workspace,
+            self.kv_format,
+            self._scale(softmax_scale),
+            k_host,
+            v_host,
+            k_device,
+            v_device,
+            lse,
+        )
         return out
 
 
@@ -150,9 +162,16 @@ def plan(
         )
     needed = _workspace_bytes(requests, q_rows, query_heads, kv_heads, head_dim, max_tokens)
     return VerifyPlan(
-        requests=requests, q_rows=q_rows, query_heads=query_heads, kv_heads=kv_heads, head_dim=head_dim,
-        max_tokens=max_tokens, kv_format=name, device=planned_device(op, device), workspace_bytes=needed,
-    )  # fmt: skip
+        requests=requests,
+        q_rows=q_rows,
+        query_heads=query_heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        max_tokens=max_tokens,
+        kv_format=name,
+        device=planned_device(op, device),
+        workspace_bytes=needed,
+    )
 
 
 def verify(
@@ -188,9 +207,17 @@ def verify(
         device=q.device,
     )
     return planned.run(
-        q, key_cache, value_cache, block_table, seq_lens, softmax_scale=softmax_scale, k_scale=k_scale,
-        v_scale=v_scale, out=out, lse=lse,
-    )  # fmt: skip
+        q,
+        key_cache,
+        value_cache,
+        block_table,
+        seq_lens,
+        softmax_scale=softmax_scale,
+        k_scale=k_scale,
+        v_scale=v_scale,
+        out=out,
+        lse=lse,
+    )
 
 
 torch.library.register_fake("sm70_kernels::verify", fake("verify"))

@@ -179,9 +179,12 @@ def check(case: Case, *, largest_score: float = 0.0, value_size: float = 1.0, wh
     for variant, result in results.items():
         check_accuracy(result, exact, largest_score=largest_score, what=f"{what} {variant}")
     check_variants(
-        results["xqa"], results["scalar"], what, largest_score=largest_score,
+        results["xqa"],
+        results["scalar"],
+        what,
+        largest_score=largest_score,
         value_size=value_size * float(case.v_scale),
-    )  # fmt: skip
+    )
     return results["xqa"]
 
 

@@ -56,9 +56,12 @@ class Case(AttentionCase):
         return prefill.plan(
             max_seqlen_q=max((pair[0] for pair in lengths), default=0),
             max_seqlen_k=max((pair[1] for pair in lengths), default=0),
-            query_heads=self.q.shape[1], kv_heads=self.k.shape[1], head_dim=self.q.shape[2],
-            sequences=None if self.lengths is None else len(lengths), device=self.q.device,
-        )  # fmt: skip
+            query_heads=self.q.shape[1],
+            kv_heads=self.k.shape[1],
+            head_dim=self.q.shape[2],
+            sequences=None if self.lengths is None else len(lengths),
+            device=self.q.device,
+        )
 
     def run(self, into: Result | None = None, workspace: Tensor | None = None) -> Result:
         """Run in a workspace of NaN."""
@@ -85,9 +88,14 @@ class Case(AttentionCase):
         self, queries: slice, keys: slice, scale: float, chunk: int, rows: Tensor | None
     ) -> AttentionResult:
         return reference.prefill_attention(
-            self.q[queries][None], self.k[keys][None], self.v[keys][None], scale, causal=self.causal, rows=rows,
+            self.q[queries][None],
+            self.k[keys][None],
+            self.v[keys][None],
+            scale,
+            causal=self.causal,
+            rows=rows,
             chunk_keys=chunk,
-        )  # fmt: skip
+        )
 
 
 def normals(shape: tuple[int, ...], device: torch.device, seed: int) -> Tensor:
@@ -98,8 +106,9 @@ def normals(shape: tuple[int, ...], device: torch.device, seed: int) -> Tensor:
 
 def between_nans(values: Tensor, tokens: int = TILE) -> Tensor:
     """A copy whose memory goes on, before and behind, with NaN tokens."""
-    memory = torch.full((len(values) + 2 * tokens, *values.shape[1:]), UNWRITTEN, dtype=values.dtype,
-                        device=values.device)  # fmt: skip
+    memory = torch.full(
+        (len(values) + 2 * tokens, *values.shape[1:]), UNWRITTEN, dtype=values.dtype, device=values.device
+    )
     memory[tokens : tokens + len(values)] = values
     return memory[tokens : tokens + len(values)]
 

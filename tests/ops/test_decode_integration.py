@@ -22,9 +22,13 @@ STEPS = [
 def test_a_graph_serves_other_lengths_pages_and_scales(cuda_device: torch.device, variant: str, kv_format: str) -> None:
     pages = GraphPages(kv_format, cuda_device)
     case = Case(
-        torch.zeros(4, 12, pages.dim, dtype=torch.float16, device=cuda_device), *pages.caches, pages.new_table(4),
-        torch.zeros(4, dtype=torch.int32, device=cuda_device), kv_format, **pages.new_scales(),
-    )  # fmt: skip
+        torch.zeros(4, 12, pages.dim, dtype=torch.float16, device=cuda_device),
+        *pages.caches,
+        pages.new_table(4),
+        torch.zeros(4, dtype=torch.int32, device=cuda_device),
+        kv_format,
+        **pages.new_scales(),
+    )
 
     def fill(seed: int, lengths: list[int]) -> None:
         pages.fill(seed, lengths, case.block_table)

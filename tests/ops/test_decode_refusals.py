@@ -167,9 +167,14 @@ def test_the_workspace_follows_from_shapes_and_multiprocessors_alone() -> None:
             sizes[multiprocessors] = workspace_bytes(1, 6, 256, 256 << 10)
             for kv_format in ("e4m3", "e5m2", "fp16"):
                 planned = decode.plan(
-                    rows=1, query_heads=6, kv_heads=1, head_dim=256, max_tokens=256 << 10, kv_format=kv_format,
+                    rows=1,
+                    query_heads=6,
+                    kv_heads=1,
+                    head_dim=256,
+                    max_tokens=256 << 10,
+                    kv_format=kv_format,
                     device="cpu",
-                )  # fmt: skip
+                )
                 assert planned.workspace_bytes == sizes[multiprocessors]
     assert 0 < sizes[72] <= sizes[80]
 
@@ -179,9 +184,14 @@ def test_a_meta_tensor_among_real_ones_is_refused(name: str) -> None:
     """torch takes the fake implementation then, and the output would stay unwritten."""
     case = make_case([5], page=16, head_dim=64, device=torch.device("cpu"))
     planned = decode.plan(
-        rows=1, query_heads=case.q.shape[1], kv_heads=case.key_cache.shape[2], head_dim=64, kv_format=case.kv_format,
-        max_tokens=case.block_table.shape[1] * 16, device="cpu",
-    )  # fmt: skip
+        rows=1,
+        query_heads=case.q.shape[1],
+        kv_heads=case.key_cache.shape[2],
+        head_dim=64,
+        kv_format=case.kv_format,
+        max_tokens=case.block_table.shape[1] * 16,
+        device="cpu",
+    )
     tensors = {
         "q": case.q, "key_cache": case.key_cache, "value_cache": case.value_cache, "block_table": case.block_table,
         "seq_lens": case.seq_lens, "out": torch.empty_like(case.q),

@@ -117,10 +117,21 @@ except RuntimeError as error:
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"tensor_rounding": "up"}, {"seed": -1}, {"max_blocks": 0}, {"threads": 0}, {"multiprocessors": 0},
-     {"instruction_limit": -5}, {"seed": 2**64}, {"seed": "1"}, {"max_blocks": 2**64}, {"threads": 2.0},
-     {"multiprocessors": None}, {"multiprocessors": 2**31}],
-)  # fmt: skip
+    [
+        {"tensor_rounding": "up"},
+        {"seed": -1},
+        {"max_blocks": 0},
+        {"threads": 0},
+        {"multiprocessors": 0},
+        {"instruction_limit": -5},
+        {"seed": 2**64},
+        {"seed": "1"},
+        {"max_blocks": 2**64},
+        {"threads": 2.0},
+        {"multiprocessors": None},
+        {"multiprocessors": 2**31},
+    ],
+)
 def test_bad_options_are_refused(arguments: dict[str, Any]) -> None:
     (name,) = arguments
     with pytest.raises(ValueError, match=f"argument '{name}': got .*, want "), emulator.enabled(**arguments):

@@ -35,9 +35,17 @@ def expected_gather(
     """The reference's result in an output full of sentinels, on the CPU."""
     k, v = (torch.full(shape, SENTINEL, dtype=torch.float16) for _ in range(2))
     reference.paged.gather_paged_kv(
-        caches[0].cpu(), caches[1].cpu(), table.cpu(), lens.cpu(), k_scale=scales[0], v_scale=scales[1],
-        kv_format=kv_format, k_out=k, v_out=v, out_block_table=None if out_table is None else out_table.cpu(),
-    )  # fmt: skip
+        caches[0].cpu(),
+        caches[1].cpu(),
+        table.cpu(),
+        lens.cpu(),
+        k_scale=scales[0],
+        v_scale=scales[1],
+        kv_format=kv_format,
+        k_out=k,
+        v_out=v,
+        out_block_table=None if out_table is None else out_table.cpu(),
+    )
     return k, v
 
 

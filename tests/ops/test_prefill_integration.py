@@ -40,9 +40,15 @@ def test_a_graph_of_a_ragged_batch_serves_other_lengths(cuda_device: torch.devic
 
     def call() -> None:
         planned.run(
-            source.q, source.k, source.v, cu_seqlens_q=offsets[0], cu_seqlens_k=offsets[1], out=into.out, lse=into.lse,
+            source.q,
+            source.k,
+            source.v,
+            cu_seqlens_q=offsets[0],
+            cu_seqlens_k=offsets[1],
+            out=into.out,
+            lse=into.lse,
             workspace=workspace,
-        )  # fmt: skip
+        )
 
     graph = integration_cases.captured(call)
     for lengths in STEPS:
@@ -119,9 +125,14 @@ def test_compiled_plan_without_recompiles(device: torch.device) -> None:
             offsets = case.but(lengths=lengths).ragged.values()
             into = case.new_result()
             planned.run(
-                case.q * 2, case.k, case.v, **case.but(lengths=lengths).ragged, causal=False, out=into.out,
+                case.q * 2,
+                case.k,
+                case.v,
+                **case.but(lengths=lengths).ragged,
+                causal=False,
+                out=into.out,
                 lse=into.lse,
-            )  # fmt: skip
+            )
             out, lse = compiled(case.q, case.k, case.v, *offsets)
             check_same_bits(Result(out, lse), Result(into.out + 1, into.lse))
 

@@ -56,8 +56,9 @@ def prefill_a_ragged_batch() -> list[Tensor]:
 
 def verify_rows() -> list[Tensor]:
     """Rows of one chunk and of several, padding, a tail in the last tile, two KV heads."""
-    case = verify_cases.make_case([[300, 0, 17], [LEAF, LEAF - 1, 1]], page=48, group=3, kv_heads=2, head_dim=64,
-                                  device=CPU)  # fmt: skip
+    case = verify_cases.make_case(
+        [[300, 0, 17], [LEAF, LEAF - 1, 1]], page=48, group=3, kv_heads=2, head_dim=64, device=CPU
+    )
     return [*case.run()]
 
 

@@ -25,9 +25,13 @@ STEPS = [
 def test_a_graph_serves_other_lengths_pages_and_scales(cuda_device: torch.device, kv_format: str) -> None:
     pages = GraphPages(kv_format, cuda_device)
     case = Case(
-        torch.zeros(2, 4, 12, pages.dim, dtype=torch.float16, device=cuda_device), *pages.caches, pages.new_table(2),
-        torch.zeros(2, 4, dtype=torch.int32, device=cuda_device), kv_format, **pages.new_scales(),
-    )  # fmt: skip
+        torch.zeros(2, 4, 12, pages.dim, dtype=torch.float16, device=cuda_device),
+        *pages.caches,
+        pages.new_table(2),
+        torch.zeros(2, 4, dtype=torch.int32, device=cuda_device),
+        kv_format,
+        **pages.new_scales(),
+    )
 
     def fill(seed: int, lengths: list[list[int]]) -> None:
         pages.fill(seed, [max(rows) for rows in lengths], case.block_table)

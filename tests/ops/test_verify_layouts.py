@@ -51,8 +51,9 @@ def with_canaries(values: Tensor, elements: int, pad: int = 0) -> tuple[Tensor, 
     all."""
     heads, dim = values.shape[-2:]
     rows = values.shape[:-2].numel()
-    flat = torch.full((rows * heads * (dim + pad) + elements + 64,), float("nan"), dtype=values.dtype,
-                      device=values.device)  # fmt: skip
+    flat = torch.full(
+        (rows * heads * (dim + pad) + elements + 64,), float("nan"), dtype=values.dtype, device=values.device
+    )
     view = flat[elements : elements + rows * heads * (dim + pad)].view(*values.shape[:-1], dim + pad)[..., :dim]
     view.copy_(values)
     return view, flat
@@ -93,8 +94,16 @@ def test_sliced_tables_and_lengths(device: torch.device) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_page_sizes(device: torch.device, page: int) -> None:
     """Ends in, on and past the first page, and leaves that straddle several."""
-    check(make_case([[page - 1, page, page + 1], draft(2 * page + 100, 3)], page=page, group=2, head_dim=64,
-                    device=device, seed=page))  # fmt: skip
+    check(
+        make_case(
+            [[page - 1, page, page + 1], draft(2 * page + 100, 3)],
+            page=page,
+            group=2,
+            head_dim=64,
+            device=device,
+            seed=page,
+        )
+    )
 
 
 def test_pool_beyond_2_31_elements(device: torch.device) -> None:

@@ -123,9 +123,16 @@ def test_the_operator_itself_refuses_what_no_plan_made(device: torch.device) -> 
 
     def call(q: Tensor, kv_format: str = "e4m3") -> None:
         torch.ops.sm70_kernels.verify(
-            q, named["key_cache"], named["value_cache"], named["block_table"], named["seq_lens"], named["out"],
-            workspace, kv_format, 0.125,
-        )  # fmt: skip
+            q,
+            named["key_cache"],
+            named["value_cache"],
+            named["block_table"],
+            named["seq_lens"],
+            named["out"],
+            workspace,
+            kv_format,
+            0.125,
+        )
 
     with pytest.raises(RuntimeError, match="'kv_format': got 'fp16', want 'e4m3' or 'e5m2'"):
         call(named["q"], "fp16")

@@ -85,9 +85,10 @@ def rows_of(case: Case, request: int, rows: list[int]) -> Case:
     """A call with some rows of one request, in any order."""
     some = slice(request, request + 1)
     return case.but(
-        q=case.q[some, rows].contiguous(), block_table=case.block_table[some],
+        q=case.q[some, rows].contiguous(),
+        block_table=case.block_table[some],
         seq_lens=case.seq_lens[some, rows].contiguous(),
-    )  # fmt: skip
+    )
 
 
 def fill_live(case: Case, cache: Tensor, values: Tensor) -> None:

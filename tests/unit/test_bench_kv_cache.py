@@ -80,9 +80,13 @@ def gpu() -> Any:
     roof = {name: Roof(name, name, 1e9, "GB/s", series, None) for name in ("copy", "read", "tensor")}
     observed: list[Conditions | None] = [None]
     return SimpleNamespace(
-        device=torch.device("cpu"), name="made up", compute_capability=(7, 0), timer=Clock(), roofs=roof,
+        device=torch.device("cpu"),
+        name="made up",
+        compute_capability=(7, 0),
+        timer=Clock(),
+        roofs=roof,
         conditions=SimpleNamespace(read=lambda: observed[0], unavailable="none here"),
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture
