@@ -22,37 +22,36 @@ from sm70_kernels.bench import (
     Arms,
     DeviceTimer,
     EstimatedRow,
-    Limits,
     RowIdentity,
     RowSamples,
     capture,
     estimate_row,
     measure_pair,
-    rate,
-    replay,
     replay_timer,
-    sample,
+)
+from sm70_kernels.bench.paged import (
+    CONTEXTS,
+    MIN_SAMPLE_BYTES,
+    REFERENCE_CHUNK,
+    SCALES,
+    K,
+    launches_of_a_sample,
+    measure_beside,
+    paged_facts,
+    planned_for,
+    random_pool,
 )
 from sm70_kernels.bench.pages import page_tables
-from sm70_kernels.bench.rows import images_that_ran, merge_accuracy, row_facts, seed_of
+from sm70_kernels.bench.rows import images_that_ran, merge_accuracy, row_facts
 from sm70_kernels.ops import decode
 from sm70_kernels.ops._arguments import FORMATS
 
-K = 1024
 BATCHES = (1, 2, 4, 8, 16, 32)
 PAGES = (800, 1568)
-CONTEXTS = {"8K": 8 * K, "64K": 64 * K, "128K": 128 * K, "256K": 256 * K}
-#: Bytes a sample must move to last well beyond the event clock's resolution: 25 us at 4 TB/s, 120 us at 0.8 TB/s.
-MIN_SAMPLE_BYTES = 96 << 20
-#: k_scale and v_scale: no powers of two, so that nothing is exact by chance.
-SCALES = (0.53, 1.93)
 #: The contract: relative L2 against float64 within 4 % of what rounding to FP16 costs by itself, and 2e-6.
 FLOOR_FACTOR, FLOOR_OFFSET = 1.04, 2e-6
-#: The torch arm is an orientation, and its rows are long.
-TORCH_LIMITS = Limits(min_count=25, max_count=25)
 #: What torch's way may take of the free memory.
 TORCH_SHARE = 0.6
-REFERENCE_CHUNK = {"cpu": 16384, "cuda": 65536}
 
 
 @dataclass(frozen=True)
@@ -85,25 +84,12 @@ class Row:
     @property
     def launches(self) -> int:
         """Launches in one sample."""
-        return max(1, math.ceil(MIN_SAMPLE_BYTES / self.bytes_moved))
+        return launches_of_a_sample(self.bytes_moved, MIN_SAMPLE_BYTES)
 
     @property
     def facts(self) -> dict[str, Any]:
         """The operator facts of the record."""
-        return {
-            "shape": {
-                "batch": len(self.lengths),
-                "query_heads": self.group * self.kv_heads,
-                "kv_heads": self.kv_heads,
-                "head_dim": self.head_dim,
-            },
-            "layout": "[pages, 2, page, Hkv, D].unbind(1), shuffled pages",
-            "page": self.page,
-            "format": self.format,
-            "k_scale": SCALES[0],
-            "v_scale": SCALES[1],
-            "tokens": list(self.lengths),
-        }
+        return paged_facts(self, self.lengths)
 
 
 def _rows() -> Iterator[Row]:
@@ -146,10 +132,7 @@ SCALAR_ESTIMATES = ("B1-8K", "B32-8K")
 
 def plan_of(row: Row, variant: str, device: torch.device, table: Tensor) -> decode.DecodePlan:
     """The row's plan."""
-    return decode.plan(
-        rows=len(row.lengths), query_heads=row.group * row.kv_heads, kv_heads=row.kv_heads, head_dim=row.head_dim,
-        max_tokens=table.shape[1] * row.page, kv_format=row.format, variant=variant, device=device,
-    )  # fmt: skip
+    return decode.plan(rows=len(row.lengths), variant=variant, **planned_for(row, table, device))
 
 
 class Job:
@@ -157,13 +140,7 @@ class Job:
 
     def __init__(self, row: Row, device: torch.device, seed: int = 0) -> None:
         self.row = row
-        pages, table = page_tables(row.lengths, row.page, torch.Generator().manual_seed(seed))
-        on_device = torch.Generator(device).manual_seed(seed)
-        shape = (pages, 2, row.page, row.kv_heads, row.head_dim)
-        pool = torch.randn(shape, dtype=torch.float16, device=device, generator=on_device)
-        if row.format != "fp16":
-            pool = pool.to(FORMATS[row.format]).view(torch.uint8)
-        self.caches = pool.unbind(1)
+        self.caches, table, on_device = random_pool(row, row.lengths, device, seed)
         self.table = table.to(device)
         self.lengths = torch.tensor(row.lengths, dtype=torch.int32, device=device)
         heads = row.group * row.kv_heads
@@ -177,14 +154,20 @@ class Job:
     def launch(self, variant: str = "xqa") -> None:
         """Decode all sequences."""
         self.plans[variant].run(
-            self.q, *self.caches, self.table, self.lengths, k_scale=SCALES[0], v_scale=SCALES[1],
-            out=self.outputs[variant], workspace=self.workspaces[variant],
-        )  # fmt: skip
+            self.q,
+            *self.caches,
+            self.table,
+            self.lengths,
+            **SCALES,
+            out=self.outputs[variant],
+            workspace=self.workspaces[variant],
+        )
 
     def accuracy(self) -> dict[str, Any]:
         """Both variants against float64 on the same bytes."""
         exact = reference.decode_attention(
-            self.q, *self.caches, self.table, self.lengths, *SCALES, self.row.format, self.row.head_dim**-0.5,
+            self.q, *self.caches, self.table, self.lengths, **SCALES,
+            kv_format=self.row.format, softmax_scale=self.row.head_dim**-0.5,
             chunk_keys=REFERENCE_CHUNK[self.q.device.type],
         ).out  # fmt: skip
         xqa, scalar = (self.outputs[variant] for variant in ("xqa", "scalar"))
@@ -209,7 +192,7 @@ class Job:
             return (values * scale).transpose(1, 2)
 
         q = self.q.view(len(self.row.lengths), self.row.kv_heads, self.row.group, self.row.head_dim)
-        key, value = (gathered(cache, scale) for cache, scale in zip(self.caches, SCALES, strict=True))
+        key, value = (gathered(cache, scale) for cache, scale in zip(self.caches, SCALES.values(), strict=True))
         return torch.nn.functional.scaled_dot_product_attention(q, key, value).view(self.q.shape)
 
 
@@ -248,14 +231,7 @@ def measure_torch(row: Row, job: Job, timer: DeviceTimer, operator_ms: float) ->
     if 3 * halves > TORCH_SHARE * free:
         return {"what": what, "not_measured": f"needs about {3 * halves >> 20} MiB, {free >> 20} MiB are free"}
     arm = capture(f"{row.name} torch", job.torch_attention, timer.device)
-    series = sample(lambda: timer.time_arm(arm, cold=True), seed=seed_of(row.name), limits=TORCH_LIMITS)
-    return {
-        "what": what,
-        "median_ms": series.median_ms,
-        "gbps": rate(row.bytes_moved, series.median_ms),
-        "ratio_to_operator": series.median_ms / operator_ms,
-        "samples_ms": list(series.samples_ms),
-    }
+    return measure_beside(row, what, arm, timer, operator_ms)
 
 
 def measure(row: Row, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
@@ -290,25 +266,12 @@ def measure(row: Row, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
     return samples, facts
 
 
-@pytest.fixture(scope="module")
-def measured(request: pytest.FixtureRequest, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
-    """A row, measured once for the tests of both arms."""
-    return measure(ROWS[request.param], gpu)
-
-
 @pytest.mark.benchmark(timer=replay_timer)
 @pytest.mark.parametrize("arm", ["operator", "scalar"])
 @pytest.mark.parametrize("measured", ROWS, indirect=True, scope="module")
-def test_decode(measured: Any, arm: str, benchmark: Any, record_row: Any) -> None:
+def test_decode(measured: Any, arm: str, report: Any) -> None:
     """``xqa`` against ``scalar``. A wrong result fails; times are a record."""
-    samples, facts = measured
-    comparison = samples.comparison
-    benchmark.group = facts[arm]["row"]
-    benchmark.extra_info.update(facts[arm])
-    replay(benchmark, comparison.a_ms if arm == "operator" else comparison.b_ms)
-    if arm == "operator":
-        record_row(facts[arm])
-        assert facts[arm]["right"] and facts[arm]["finite"], f"{facts[arm]['row']}: result differs from the reference"
+    report(measured, arm)
 
 
 def _estimated_rows() -> Iterator[tuple[Row, str]]:

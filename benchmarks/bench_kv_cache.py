@@ -26,7 +26,6 @@ from sm70_kernels.bench import (
     capture,
     estimate_row,
     measure_pair,
-    replay,
     replay_timer,
 )
 from sm70_kernels.bench.pages import page_tables
@@ -175,9 +174,16 @@ class GatherJob:
         k_cache, v_cache = self.caches
         k_scale, v_scale = SCALES[self.row.scale]
         kv_cache.gather_paged_kv(
-            k_cache, v_cache, self.table, self.lengths, k_scale, v_scale, kv_format=self.row.format,
-            k_out=self.outputs[0], v_out=self.outputs[1],
-        )  # fmt: skip
+            k_cache,
+            v_cache,
+            self.table,
+            self.lengths,
+            k_scale=k_scale,
+            v_scale=v_scale,
+            kv_format=self.row.format,
+            k_out=self.outputs[0],
+            v_out=self.outputs[1],
+        )
 
     def accuracy(self) -> dict[str, Any]:
         """Sampled tokens against the reference; finiteness and zero filling of everything written."""
@@ -222,7 +228,9 @@ class WriteJob:
         """Write all tokens."""
         (k, v), (k_cache, v_cache) = self.inputs, self.caches
         k_scale, v_scale = SCALES[self.row.scale]
-        kv_cache.write_paged_kv(k, v, k_cache, v_cache, self.slots, k_scale, v_scale, kv_format=self.row.format)
+        kv_cache.write_paged_kv(
+            k, v, k_cache, v_cache, self.slots, k_scale=k_scale, v_scale=v_scale, kv_format=self.row.format
+        )
 
     def accuracy(self) -> dict[str, Any]:
         """Sampled tokens against the reference; finiteness of everything written."""
@@ -259,18 +267,19 @@ def estimated_call(row: Row) -> Callable[[], None]:
     pages, table = page_tables(row.lengths, row.page, generator)
     dtype = torch.float16 if row.format == "fp16" else torch.uint8
     caches = torch.empty((pages, 2, row.page, KV_HEADS, HEAD_DIM), dtype=dtype).unbind(1)
-    scales = SCALES[row.scale]
+    k_scale, v_scale = SCALES[row.scale]
+    kinds = {"k_scale": k_scale, "v_scale": v_scale, "kv_format": row.format}
     if row.function == "gather":
         lengths = torch.tensor(row.lengths, dtype=torch.int32)
         shape = (len(row.lengths), padded(max(row.lengths)), KV_HEADS, HEAD_DIM)
         k_out, v_out = (torch.empty(shape, dtype=torch.float16) for _ in range(2))
         gather = kv_cache.gather_paged_kv
-        return lambda: gather(*caches, table, lengths, *scales, kv_format=row.format, k_out=k_out, v_out=v_out) and None
+        return lambda: gather(*caches, table, lengths, **kinds, k_out=k_out, v_out=v_out) and None
     (length,) = row.lengths
     tokens = torch.arange(length)
     slots = table[0].to(torch.int64)[tokens // row.page] * row.page + tokens % row.page
     k, v = (torch.empty((length, KV_HEADS, HEAD_DIM), dtype=torch.float16) for _ in range(2))
-    return lambda: kv_cache.write_paged_kv(k, v, *caches, slots, *scales, kv_format=row.format)
+    return lambda: kv_cache.write_paged_kv(k, v, *caches, slots, **kinds)
 
 
 def estimates() -> dict[str, Callable[[], Callable[[], None]]]:
@@ -326,38 +335,20 @@ def measure(row: Row, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
     return samples, row_facts(identity, samples, gpu.roofs, accuracy)
 
 
-@pytest.fixture(scope="module")
-def measured(request: pytest.FixtureRequest, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
-    """A row, measured once for the tests of both arms."""
-    return measure(ROWS[request.param], gpu)
-
-
-def report(measured: Any, arm: str, benchmark: Any, record_row: Any) -> None:
-    """Record an arm. A missed target is a verdict in the record; a wrong result fails."""
-    samples, facts = measured
-    comparison = samples.comparison
-    benchmark.group = facts[arm]["row"]
-    benchmark.extra_info.update(facts[arm])
-    replay(benchmark, comparison.a_ms if arm == "operator" else comparison.b_ms)
-    if arm == "operator":
-        record_row(facts[arm])
-        assert facts[arm]["exact"] and facts[arm]["finite"], f"{facts[arm]['row']}: result differs from the reference"
-
-
 @pytest.mark.benchmark(timer=replay_timer)
 @pytest.mark.parametrize("arm", ["operator", "copy"])
 @pytest.mark.parametrize("measured", GATHER_ROWS, indirect=True, scope="module")
-def test_gather(measured: Any, arm: str, benchmark: Any, record_row: Any) -> None:
+def test_gather(measured: Any, arm: str, report: Any) -> None:
     """``gather_paged_kv`` against ``torch.Tensor.copy_``."""
-    report(measured, arm, benchmark, record_row)
+    report(measured, arm)
 
 
 @pytest.mark.benchmark(timer=replay_timer)
 @pytest.mark.parametrize("arm", ["operator", "copy"])
 @pytest.mark.parametrize("measured", WRITE_ROWS, indirect=True, scope="module")
-def test_write(measured: Any, arm: str, benchmark: Any, record_row: Any) -> None:
+def test_write(measured: Any, arm: str, report: Any) -> None:
     """``write_paged_kv`` against ``torch.Tensor.copy_``."""
-    report(measured, arm, benchmark, record_row)
+    report(measured, arm)
 
 
 @pytest.mark.benchmark(timer=replay_timer)

@@ -27,10 +27,9 @@ from sm70_kernels.bench import (
     estimate_row,
     measure_pair,
     rate,
-    replay,
     replay_timer,
 )
-from sm70_kernels.bench.rows import row_facts
+from sm70_kernels.bench.rows import images_that_ran, row_facts
 from sm70_kernels.ops import prefill
 
 #: Tokens of the standard rows: 8000 and 8192 queries over each of these.
@@ -107,9 +106,13 @@ ESTIMATED = [Row(8192, 128000), Row(1024, 131072), Row(64, 262144), Row(8192, 32
 def plan_of(row: Row, device: torch.device) -> prefill.PrefillPlan:
     """The row's plan."""
     return prefill.plan(
-        queries=row.queries, keys=row.keys, query_heads=row.query_heads, kv_heads=row.kv_heads,
-        head_dim=row.head_dim, device=device,
-    )  # fmt: skip
+        max_seqlen_q=row.queries,
+        max_seqlen_k=row.keys,
+        query_heads=row.query_heads,
+        kv_heads=row.kv_heads,
+        head_dim=row.head_dim,
+        device=device,
+    )
 
 
 class Job:
@@ -180,27 +183,12 @@ def estimates() -> dict[str, Callable[[], Callable[[], object]]]:
     return {name: partial(estimated_call, row) for name, row in ROWS.items()}
 
 
-def kernels_and_image(before: dict[str, dict[str, int]], after: dict[str, dict[str, int]]) -> tuple[set[str], str]:
-    """Kernels whose launch count grew, and the image that they came from (``cubin``, ``ptx (JIT)``)."""
-    grown = {
-        (kernel, image)
-        for kernel, images in after.items()
-        for image, count in images.items()
-        if count > before.get(kernel, {}).get(image, 0)
-    }
-    images = {image for _, image in grown}
-    if len(images) != 1:
-        raise RuntimeError(f"a benchmark row launched {sorted(grown) or 'no kernel'}, want kernels of one image")
-    image = images.pop()
-    return {kernel for kernel, _ in grown}, "ptx (JIT)" if image == "ptx" else image
-
-
 def measure(row: Row, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
     """Measure a row: its samples, and the facts of its arms."""
     job = Job(row, gpu.device)
     before = prefill.library.launch_counts()
     operator = capture(row.name, job.launch, gpu.device)
-    kernels, image = kernels_and_image(before, prefill.library.launch_counts())
+    kernels, image = images_that_ran(before, prefill.library.launch_counts())
     route = job.plan.route_for(job.k, job.v)
     if kernels - {f"prefill_combine_d{row.head_dim}"} != {route}:
         raise RuntimeError(f"row {row.name} launched {sorted(kernels)}, want {route}")
@@ -231,26 +219,13 @@ def measure(row: Row, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
     return samples, facts
 
 
-@pytest.fixture(scope="module")
-def measured(request: pytest.FixtureRequest, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
-    """A row, measured once for the tests of both arms."""
-    return measure(ROWS[request.param], gpu)
-
-
 @pytest.mark.timeout(900)
 @pytest.mark.benchmark(timer=replay_timer)
 @pytest.mark.parametrize("arm", ["operator", "torch"])
 @pytest.mark.parametrize("measured", ROWS, indirect=True, scope="module")
-def test_prefill(measured: Any, arm: str, benchmark: Any, record_row: Any) -> None:
+def test_prefill(measured: Any, arm: str, report: Any) -> None:
     """The operator against torch's. A wrong result fails; times are a record."""
-    samples, facts = measured
-    comparison = samples.comparison
-    benchmark.group = facts[arm]["row"]
-    benchmark.extra_info.update(facts[arm])
-    replay(benchmark, comparison.a_ms if arm == "operator" else comparison.b_ms)
-    if arm == "operator":
-        record_row(facts[arm])
-        assert facts[arm]["right"] and facts[arm]["finite"], f"{facts[arm]['row']}: result differs from the reference"
+    report(measured, arm)
 
 
 @pytest.mark.timeout(900)

@@ -3,8 +3,7 @@
 Every row is measured once, by the ``measured`` fixture; its two arms then have a test each, which hands the recorded
 samples to pytest-benchmark. Beside every time is the error that it buys: against float64, of the rounding alone, of
 ``scalar``, and of the control (``csrc/test_ops/verify_controls``), the same kernel with partial results in FP16.
-Without
-a GPU the cycle model estimates the same rows.
+Without a GPU the cycle model estimates the same rows.
 """
 
 from __future__ import annotations
@@ -24,35 +23,32 @@ from sm70_kernels import _native, reference
 from sm70_kernels.bench import (
     Arms,
     EstimatedRow,
-    Limits,
     RowIdentity,
     RowSamples,
     capture,
     estimate_row,
     measure_pair,
-    rate,
-    replay,
     replay_timer,
-    sample,
+)
+from sm70_kernels.bench.paged import (
+    CONTEXTS,
+    REFERENCE_CHUNK,
+    SCALES,
+    K,
+    launches_of_a_sample,
+    measure_beside,
+    paged_facts,
+    planned_for,
+    random_pool,
 )
 from sm70_kernels.bench.pages import page_tables
-from sm70_kernels.bench.rows import images_that_ran, merge_accuracy, row_facts, seed_of
+from sm70_kernels.bench.rows import images_that_ran, merge_accuracy, row_facts
 from sm70_kernels.ops import decode, verify
-from sm70_kernels.ops._arguments import FORMATS
 
-K = 1024
-CONTEXTS = {"8K": 8 * K, "64K": 64 * K, "128K": 128 * K, "256K": 256 * K}
-#: Bytes a sample must move to last well beyond the event clock's resolution: 25 us at 4 TB/s, 120 us at 0.8 TB/s.
-MIN_SAMPLE_BYTES = 96 << 20
-#: k_scale and v_scale: no powers of two, so that nothing is exact by chance.
-SCALES = (0.53, 1.93)
 #: The contract: relative L2 against float64 within 2 % of what rounding to FP16 costs by itself, and 2e-6.
 FLOOR_FACTOR, FLOOR_OFFSET = 1.02, 2e-6
 #: Operators of tests, the control among them.
 CONTROLS = Path(__file__).resolve().parents[1] / "build" / "test_ops" / "verify_controls" / "libsm70_verify_controls.so"
-#: The control is an orientation.
-CONTROL_LIMITS = Limits(min_count=25, max_count=25)
-REFERENCE_CHUNK = {"cpu": 16384, "cuda": 65536}
 
 
 @dataclass(frozen=True)
@@ -81,7 +77,7 @@ class Row:
     @property
     def launches(self) -> int:
         """Launches in one sample."""
-        return max(1, math.ceil(MIN_SAMPLE_BYTES / self.bytes_moved))
+        return launches_of_a_sample(self.bytes_moved)
 
     @property
     def has_control(self) -> bool:
@@ -96,21 +92,7 @@ class Row:
     @property
     def facts(self) -> dict[str, Any]:
         """The operator facts of the record."""
-        return {
-            "shape": {
-                "batch": len(self.totals),
-                "q_rows": self.q_rows,
-                "query_heads": self.group * self.kv_heads,
-                "kv_heads": self.kv_heads,
-                "head_dim": self.head_dim,
-            },
-            "layout": "[pages, 2, page, Hkv, D].unbind(1), shuffled pages",
-            "page": self.page,
-            "format": self.format,
-            "k_scale": SCALES[0],
-            "v_scale": SCALES[1],
-            "tokens": list(self.totals),
-        }
+        return paged_facts(self, self.totals, q_rows=self.q_rows)
 
 
 def _rows() -> Iterator[Row]:
@@ -130,19 +112,12 @@ ROWS = {row.name: row for row in _rows()}
 
 def plan_of(row: Row, device: torch.device, table: Tensor) -> verify.VerifyPlan:
     """The row's plan."""
-    return verify.plan(
-        requests=len(row.totals), q_rows=row.q_rows, query_heads=row.group * row.kv_heads, kv_heads=row.kv_heads,
-        head_dim=row.head_dim, max_tokens=table.shape[1] * row.page, kv_format=row.format, device=device,
-    )  # fmt: skip
+    return verify.plan(requests=len(row.totals), q_rows=row.q_rows, **planned_for(row, table, device))
 
 
 def scalar_plan_of(row: Row, device: torch.device, table: Tensor) -> decode.DecodePlan:
     """decode's ``scalar`` for the same rows, one after the other."""
-    return decode.plan(
-        rows=len(row.totals) * row.q_rows, query_heads=row.group * row.kv_heads, kv_heads=row.kv_heads,
-        head_dim=row.head_dim, max_tokens=table.shape[1] * row.page, kv_format=row.format, variant="scalar",
-        device=device,
-    )  # fmt: skip
+    return decode.plan(rows=len(row.totals) * row.q_rows, variant="scalar", **planned_for(row, table, device))
 
 
 class Job:
@@ -150,11 +125,7 @@ class Job:
 
     def __init__(self, row: Row, device: torch.device, seed: int = 0) -> None:
         self.row = row
-        pages, table = page_tables(row.totals, row.page, torch.Generator().manual_seed(seed))
-        on_device = torch.Generator(device).manual_seed(seed)
-        shape = (pages, 2, row.page, row.kv_heads, row.head_dim)
-        pool = torch.randn(shape, dtype=torch.float16, device=device, generator=on_device)
-        self.caches = pool.to(FORMATS[row.format]).view(torch.uint8).unbind(1)
+        self.caches, table, on_device = random_pool(row, row.totals, device, seed)
         self.table = table.to(device)
         self.lengths = row.lengths().to(device)
         requests, heads = len(row.totals), row.group * row.kv_heads
@@ -172,24 +143,43 @@ class Job:
         out, workspace = self.outputs[arm], self.workspaces[arm]
         if arm == "verify":
             self.plan.run(
-                self.q, *self.caches, self.table, self.lengths, k_scale=SCALES[0], v_scale=SCALES[1], out=out,
+                self.q,
+                *self.caches,
+                self.table,
+                self.lengths,
+                **SCALES,
+                out=out,
                 workspace=workspace,
-            )  # fmt: skip
+            )
         elif arm == "scalar":
             self.scalar_plan.run(
-                self.q.flatten(0, 1), *self.caches, self.table, self.lengths.flatten(), k_scale=SCALES[0],
-                v_scale=SCALES[1], row_requests=self.requests, out=out.flatten(0, 1), workspace=workspace,
-            )  # fmt: skip
+                self.q.flatten(0, 1),
+                *self.caches,
+                self.table,
+                self.lengths.flatten(),
+                **SCALES,
+                row_requests=self.requests,
+                out=out.flatten(0, 1),
+                workspace=workspace,
+            )
         else:
             torch.ops.sm70_kernels_test.verify_controls(
-                self.q, *self.caches, self.table, self.lengths, out, workspace, "halves", self.row.head_dim**-0.5,
-                *SCALES,
-            )  # fmt: skip
+                self.q,
+                *self.caches,
+                self.table,
+                self.lengths,
+                out,
+                workspace,
+                "halves",
+                self.row.head_dim**-0.5,
+                *SCALES.values(),
+            )
 
     def accuracy(self) -> dict[str, Any]:
         """All arms against float64 on the same bytes."""
         exact = reference.verify_attention(
-            self.q, *self.caches, self.table, self.lengths, *SCALES, self.row.format, self.row.head_dim**-0.5,
+            self.q, *self.caches, self.table, self.lengths, **SCALES,
+            kv_format=self.row.format, softmax_scale=self.row.head_dim**-0.5,
             chunk_keys=REFERENCE_CHUNK[self.q.device.type],
         ).out  # fmt: skip
         result = self.outputs["verify"]
@@ -231,9 +221,15 @@ def estimated_call(row: Row, arm: str = "verify") -> Callable[[], object]:
     requests = torch.arange(len(row.totals), dtype=torch.int32).repeat_interleave(row.q_rows)
     scalar = scalar_plan_of(row, cpu, table)
     return partial(
-        scalar.run, q.flatten(0, 1), *caches, table, lengths.flatten(), row_requests=requests, out=out.flatten(0, 1),
+        scalar.run,
+        q.flatten(0, 1),
+        *caches,
+        table,
+        lengths.flatten(),
+        row_requests=requests,
+        out=out.flatten(0, 1),
         workspace=scalar.new_workspace(),
-    )  # fmt: skip
+    )
 
 
 def estimates() -> dict[str, Callable[[], Callable[[], object]]]:
@@ -252,18 +248,12 @@ def measure_control(row: Row, jobs: list[Job], gpu: Any, operator_ms: float) -> 
         return {"what": what, "not_measured": "not built for this shape"}
     calls = [partial(job.launch, "control") for job in jobs]
     arm = capture(f"{row.name} control", calls, gpu.device)
-    series = sample(lambda: gpu.timer.time_arm(arm, cold=True), seed=seed_of(row.name), limits=CONTROL_LIMITS)
-    return {
-        "what": what,
-        "median_ms": series.median_ms,
-        "gbps": rate(row.bytes_moved, series.median_ms),
-        "ratio_to_operator": series.median_ms / operator_ms,
-        "samples_ms": list(series.samples_ms),
-    }
+    return measure_beside(row, what, arm, gpu.timer, operator_ms)
 
 
 def measure(row: Row, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
     """Measure a row: its samples, and the facts of its arms."""
+    _native.load("verify_controls", 1, CONTROLS)
     jobs = [make_job(row, gpu.device, seed) for seed in range(row.launches)]
     before = verify.library.launch_counts()
     arms = {
@@ -296,26 +286,12 @@ def measure(row: Row, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
     return samples, facts
 
 
-@pytest.fixture(scope="module")
-def measured(request: pytest.FixtureRequest, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
-    """A row, measured once for the tests of both arms."""
-    _native.load("verify_controls", 1, CONTROLS)
-    return measure(ROWS[request.param], gpu)
-
-
 @pytest.mark.benchmark(timer=replay_timer)
 @pytest.mark.parametrize("arm", ["operator", "scalar"])
 @pytest.mark.parametrize("measured", ROWS, indirect=True, scope="module")
-def test_verify(measured: Any, arm: str, benchmark: Any, record_row: Any) -> None:
+def test_verify(measured: Any, arm: str, report: Any) -> None:
     """``verify`` against ``scalar``. A wrong result fails; times are a record."""
-    samples, facts = measured
-    comparison = samples.comparison
-    benchmark.group = facts[arm]["row"]
-    benchmark.extra_info.update(facts[arm])
-    replay(benchmark, comparison.a_ms if arm == "operator" else comparison.b_ms)
-    if arm == "operator":
-        record_row(facts[arm])
-        assert facts[arm]["right"] and facts[arm]["finite"], f"{facts[arm]['row']}: result differs from the reference"
+    report(measured, arm)
 
 
 @pytest.mark.benchmark(timer=replay_timer)

@@ -11,7 +11,17 @@ import pytest
 import torch
 
 from sm70_kernels import _variables
-from sm70_kernels.bench import ConditionsReader, DeviceTimer, Roof, measure_roofs, record, render, render_estimates
+from sm70_kernels.bench import (
+    ConditionsReader,
+    DeviceTimer,
+    Roof,
+    RowSamples,
+    measure_roofs,
+    record,
+    render,
+    render_estimates,
+    replay,
+)
 
 _ROWS = pytest.StashKey[list[dict[str, Any]]]()
 _ESTIMATES = pytest.StashKey[list[dict[str, Any]]]()
@@ -75,6 +85,32 @@ def record_estimate(request: pytest.FixtureRequest, benchmark: Any) -> Callable[
     def take(facts: dict[str, Any]) -> None:
         record(benchmark, facts)
         request.config.stash[_ESTIMATES].append(facts)
+
+    return take
+
+
+@pytest.fixture(scope="module")
+def measured(request: pytest.FixtureRequest, gpu: Gpu) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
+    """A row, measured once for the tests of both arms: a parameter of the module's ROWS, by its ``measure``."""
+    module: Any = request.module
+    samples, facts = module.measure(module.ROWS[request.param], gpu)
+    return samples, facts
+
+
+@pytest.fixture
+def report(benchmark: Any, record_row: Callable[[dict[str, Any]], None]) -> Callable[[Any, str], None]:
+    """Hand a measured arm to pytest-benchmark. A missed target is a verdict in the record; a wrong result fails."""
+
+    def take(measured: tuple[RowSamples, dict[str, dict[str, Any]]], arm: str) -> None:
+        samples, facts = measured
+        found = facts[arm]
+        benchmark.group = found["row"]
+        benchmark.extra_info.update(found)
+        replay(benchmark, samples.comparison.a_ms if arm == "operator" else samples.comparison.b_ms)
+        if arm == "operator":
+            record_row(found)
+            right = found["right"] if "right" in found else found["exact"]
+            assert right and found["finite"], f"{found['row']}: result differs from the reference"
 
     return take
 

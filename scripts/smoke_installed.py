@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,9 +27,10 @@ def main() -> None:
     lengths = torch.tensor([50], dtype=torch.int32)
     got = [torch.zeros(1, 50, 1, 256, dtype=torch.float16) for _ in range(2)]
     want = [torch.zeros_like(out) for out in got]
+    kinds: dict[str, Any] = {"k_scale": 0.5, "v_scale": 2.0, "kv_format": "e4m3"}
     with emulator.enabled():
-        kv_cache.gather_paged_kv(*caches, table, lengths, 0.5, 2.0, kv_format="e4m3", k_out=got[0], v_out=got[1])
-    reference.gather_paged_kv(*caches, table, lengths, 0.5, 2.0, "e4m3", *want)
+        kv_cache.gather_paged_kv(*caches, table, lengths, **kinds, k_out=got[0], v_out=got[1])
+    reference.gather_paged_kv(*caches, table, lengths, **kinds, k_out=want[0], v_out=want[1])
     for actual, expected in zip(got, want, strict=True):
         reference.compare_bitwise(actual, expected, "gather")
     print(f"gather of {package.name} {sm70_kernels.__version__} on the emulated V100: equal to the reference")

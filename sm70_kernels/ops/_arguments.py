@@ -7,30 +7,31 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-#: Storage formats of a KV cache, by name, with the dtype of a typed cache. ``fp8`` is an alias of ``e4m3``.
+#: Storage formats of a KV cache, by name, with the dtype of a typed cache.
 FORMATS = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2, "fp16": torch.float16}
-ALIASES = {"fp8": "e4m3", "fp8_e5m2": "e5m2"}
+#: vLLM's names of these. Its ``auto`` is none of them: it means the model's dtype, which no operator knows.
+ALIASES = {"fp8": "e4m3", "fp8_e4m3": "e4m3", "fp8_e5m2": "e5m2"}
+
+
+def refusal(op: str, argument: str, got: object, want: str, remedy: str) -> ValueError:
+    """The sentence in which every argument is refused (not raised here)."""
+    return ValueError(f"{op}: argument {argument!r}: got {got}, want {want}. {remedy}")
 
 
 def format_name(op: str, kv_format: str | None, cache: Tensor | None = None) -> str:
     """Canonical format name; without one it follows from the cache's dtype, except for uint8, which says nothing."""
-    wanted = sorted([*FORMATS, *ALIASES])
+    want, remedy = f"one of {sorted([*FORMATS, *ALIASES])}", "Name the format that the cache holds"
     if kv_format is not None:
         name = ALIASES.get(kv_format, kv_format)
         if name not in FORMATS:
-            raise ValueError(
-                f"{op}: argument 'kv_format': got {kv_format!r}, want one of {wanted}. "
-                "Name the format that the cache holds"
-            )
+            raise refusal(op, "kv_format", repr(kv_format), want, remedy)
         return name
     if cache is not None:
         for name, dtype in FORMATS.items():
             if cache.dtype == dtype:
                 return name
-    found = "None" if cache is None else f"None for a {cache.dtype} cache, whose dtype does not say the format"
-    raise ValueError(
-        f"{op}: argument 'kv_format': got {found}, want one of {wanted}. Name the format that the cache holds"
-    )
+    got = "None" if cache is None else f"None for a {cache.dtype} cache, whose dtype does not say the format"
+    raise refusal(op, "kv_format", got, want, remedy)
 
 
 def split_scale(op: str, name: str, scale: float | Tensor) -> tuple[float, Tensor | None]:
@@ -55,6 +56,13 @@ def require_tensors(op: str, **arguments: object) -> None:
             )
 
 
+def require_dimensions(op: str, *tensors: tuple[str, Tensor, str]) -> None:
+    """Refuse a tensor with another number of dimensions than its ``dims`` name: ``("q", q, "[rows, Hq, D]")``."""
+    for name, tensor, dims in tensors:
+        if tensor.dim() != dims.count(",") + 1:
+            raise refusal(op, name, f"shape {list(tensor.shape)}", dims, "Reshape or unsqueeze it")
+
+
 def fake(op: str) -> Callable[..., None]:
     """The fake implementation of an operator that returns nothing: its effect is on its arguments.
 
@@ -71,42 +79,3 @@ def fake(op: str) -> Callable[..., None]:
             )
 
     return check
-
-
-def require_planned(
-    op: str,
-    q: Tensor,
-    key_cache: Tensor,
-    block_table: Tensor,
-    *,
-    q_shape: tuple[int, ...],
-    kv_heads: int,
-    max_tokens: int,
-    device: torch.device,
-) -> None:
-    """The tensors of a paged operator have the shapes that a plan is for; the operator checks everything else.
-
-    Raises:
-        ValueError: one has another shape, or is on another device.
-    """
-    if tuple(q.shape) != q_shape:
-        raise ValueError(
-            f"{op}: argument 'q': got shape {list(q.shape)}, want {list(q_shape)}, as planned. Make a plan for this "
-            "shape"
-        )
-    if key_cache.dim() != 4 or key_cache.shape[2] != kv_heads:
-        raise ValueError(
-            f"{op}: argument 'key_cache': got shape {list(key_cache.shape)}, want [pages, page, {kv_heads}, "
-            f"{q_shape[-1]}], as planned. Make a plan for this cache"
-        )
-    if block_table.dim() != 2 or block_table.shape[1] * key_cache.shape[1] > max_tokens:
-        raise ValueError(
-            f"{op}: argument 'block_table': got shape {list(block_table.shape)} with pages of {key_cache.shape[1]} "
-            f"tokens, want [requests, max_blocks] for at most {max_tokens} tokens, as planned. Make a plan for more "
-            "tokens"
-        )
-    if q.device.type != device.type:
-        raise ValueError(
-            f"{op}: argument 'q': got a tensor on {q.device}, want one on {device}, as planned. Make a plan for this "
-            "device"
-        )

@@ -1,21 +1,18 @@
-"""Paged decode: one new token a row over a paged KV cache in E4M3, E5M2 or FP16.
+"""Paged decode: one new token per row over a paged KV cache in E4M3, E5M2 or FP16.
 
-    plan = sm70_kernels.decode.plan(
+    plan = sm70_kernels.ops.decode.plan(
         rows=32, query_heads=6, kv_heads=1, head_dim=256, max_tokens=262144, kv_format="e4m3", device="cuda"
     )
     workspace = plan.new_workspace()
     out = plan.run(q, key_cache, value_cache, block_table, seq_lens, workspace=workspace)
 
-The variant ``xqa`` runs on tensor cores, the query heads of a KV head sharing one pass over K and V; ``scalar`` is
-plain FP32, the yardstick and what serves layouts that ``xqa`` can't. None replaces the other
-silently. Contract and numerics: ``docs/operators.md``. The operator itself is ``torch.ops.sm70_kernels.decode``.
+The variant ``xqa`` runs on tensor cores, the query heads of a KV head sharing one pass over K and V. ``scalar`` is
+plain FP32: the baseline, and what serves layouts that ``xqa`` can't. Neither replaces the other silently. Contract and
+numerics: ``docs/operators.md``. The operator itself is ``torch.ops.sm70_kernels.decode``.
 """
 
 from __future__ import annotations
 
-import functools
-import math
-import operator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,64 +20,45 @@ import torch
 from torch import Tensor
 
 from sm70_kernels import _native
-from sm70_kernels.ops._arguments import fake, format_name, require_planned, require_tensors, split_scale
-from sm70_kernels.ops._planning import called_while_tracing, multiprocessors
+from sm70_kernels.ops._arguments import fake, format_name, refusal, require_tensors, split_scale
+from sm70_kernels.ops._planning import (
+    MAX_TOKENS,
+    PagedPlan,
+    Range,
+    asked,
+    multiprocessors_of,
+    paged_sizes,
+    planned_device,
+    require_built,
+)
 
 #: Revision of the numerical contract and workspace layout that this module is written for; the DSO must have the same.
 CAPABILITY_REVISION = 1
 
 library = _native.load("decode", CAPABILITY_REVISION)
 
-HEAD_DIMS = (64, 128, 256)
-MAX_GROUP = 16
+MAX_ROWS = 2**20
 VARIANTS = ("xqa", "scalar")
-#: Keys of a leaf: what a row is cut into, from its start.
+#: Keys of a leaf: a row is cut into leaves from its start.
 LEAF_TOKENS = 128
 
-
-@functools.cache
-def _ask_operator(*shape_and_multiprocessors: int) -> int:
-    return library.call_int64("sm70_kernels_decode_workspace_bytes", *shape_and_multiprocessors)
+_multiprocessors = multiprocessors_of(library)
+_workspace_bytes = asked(library, "sm70_kernels_decode_workspace_bytes")
 
 
-@called_while_tracing
-def _workspace_bytes(
-    rows: int, query_heads: int, kv_heads: int, head_dim: int, max_tokens: int, multiprocessors: int, variant: str
-) -> int:
-    """The operator's own answer."""
-    return _ask_operator(rows, query_heads, kv_heads, head_dim, max_tokens, multiprocessors, variant == "xqa")
-
-
-def _refuse(name: str, got: object, want: str, remedy: str) -> ValueError:
-    return ValueError(f"decode.plan: argument {name!r}: got {got!r}, want {want}. {remedy}")
-
-
-@dataclass(frozen=True)
-class DecodePlan:
-    """What is fixed by shapes, before any tensor exists. Made by :func:`plan`; serves any number of runs."""
+@dataclass(frozen=True, kw_only=True)
+class DecodePlan(PagedPlan):
+    """A decode of these shapes. Made by :func:`plan`."""
 
     rows: int
-    query_heads: int
-    kv_heads: int
-    head_dim: int
-    max_tokens: int
-    """Longest row that a block table may hold, in tokens."""
-    kv_format: str
     variant: str
-    device: torch.device
     multiprocessors: int
-    workspace_bytes: int
-    """A function of shapes and SM count only: not of lengths."""
 
     @property
     def route(self) -> str:
         """Name of the kernel that runs, as profilers and ``library.launch_counts()`` show it."""
         shape = (self.query_heads, self.kv_heads, self.head_dim, int(self.variant == "xqa"))
         return library.call_text("sm70_kernels_decode_route", self.kv_format, *shape)
-
-    def new_workspace(self) -> Tensor:
-        """An uninitialised workspace. It may be shared by runs that do not overlap in time."""
-        return torch.empty(self.workspace_bytes, dtype=torch.uint8, device=self.device)
 
     def run(
         self,
@@ -114,11 +92,10 @@ class DecodePlan:
             out: FP16 ``[rows, Hq, D]``, allocated if left out.
             lse: FP32 ``[rows, Hq]``, filled with the natural logarithm of the softmax denominators, -inf for rows
                 without keys; see :func:`sm70_kernels.attention.states.merge_states`.
-            workspace: uint8, ``workspace_bytes`` at least, 16-byte aligned; allocated if left out. Its contents do
-                not matter.
+            workspace: uint8 of ``workspace_bytes`` at least, 16-byte aligned, of any contents; allocated if left out.
 
         Returns:
-            ``out``.
+            ``out``, FP16 ``[rows, Hq, D]``.
 
         Raises:
             RuntimeError, TypeError, ValueError: an argument is refused; nothing was launched or written.
@@ -126,21 +103,28 @@ class DecodePlan:
         op = "decode"
         require_tensors(op, q=q, key_cache=key_cache, value_cache=value_cache)
         require_tensors(op, block_table=block_table, seq_lens=seq_lens)
-        require_planned(
-            "decode", q, key_cache, block_table, q_shape=(self.rows, self.query_heads, self.head_dim),
-            kv_heads=self.kv_heads, max_tokens=self.max_tokens, device=self.device,
-        )  # fmt: skip
+        self._require_planned(op, q, key_cache, block_table, (self.rows, self.query_heads, self.head_dim))
         k_host, k_device = split_scale(op, "k_scale", k_scale)
         v_host, v_device = split_scale(op, "v_scale", v_scale)
-        if out is None:
-            out = torch.empty(q.shape, dtype=torch.float16, device=q.device)
-        if workspace is None:
-            workspace = self.new_workspace()
-        scale = 1.0 / math.sqrt(self.head_dim) if softmax_scale is None else softmax_scale
+        out, workspace = self._buffers(q, out, workspace)
         torch.ops.sm70_kernels.decode(
-            q, key_cache, value_cache, block_table, seq_lens, out, workspace, self.kv_format, self.variant, scale,
-            k_host, v_host, k_device, v_device, row_requests, lse,
-        )  # fmt: skip
+            q,
+            key_cache,
+            value_cache,
+            block_table,
+            seq_lens,
+            out,
+            workspace,
+            self.kv_format,
+            self.variant,
+            self._scale(softmax_scale),
+            k_host,
+            v_host,
+            k_device,
+            v_device,
+            row_requests,
+            lse,
+        )
         return out
 
 
@@ -158,41 +142,38 @@ def plan(
     """Plan a decode of these shapes; refuses what is not built.
 
     Args:
-        rows: query rows of a call.
+        rows: query rows of a call, up to 2^20.
         query_heads, kv_heads: ``Hq`` and ``Hkv``; ``G = Hq / Hkv`` from 1 to 16.
         head_dim: 64, 128 or 256.
         max_tokens: longest row that a block table may hold: ``max_blocks * page``.
-        kv_format: ``e4m3`` (alias ``fp8``), ``e5m2`` (alias ``fp8_e5m2``) or ``fp16``.
+        kv_format: ``e4m3`` (also ``fp8``, ``fp8_e4m3``), ``e5m2`` (also ``fp8_e5m2``) or ``fp16``.
         variant: ``xqa`` (tensor cores) or ``scalar``.
         device: a CUDA device, or the CPU for the emulated V100.
 
     Raises:
         ValueError: a shape that is not built, with the list of what is; an argument out of range.
     """
+    op = "decode.plan"
     if variant not in VARIANTS:
-        raise _refuse("variant", variant, f"one of {list(VARIANTS)}", "Name the kernels to run")
-    name = format_name("decode.plan", kv_format)
-    if head_dim not in HEAD_DIMS:
-        raise _refuse("head_dim", head_dim, f"one of {list(HEAD_DIMS)}", "No kernel is built for others")
-    for argument, value, most in (
-        ("rows", rows, 2**20),
-        ("query_heads", query_heads, 2**16),
-        ("kv_heads", kv_heads, 2**16),
-        ("max_tokens", max_tokens, 2**31 - 1),
-    ):
-        least = 0 if argument == "rows" else 1
-        if not isinstance(value, int) or not least <= value <= most:
-            raise _refuse(argument, value, f"a whole number from {least} to {most}", "Pass the size of the call")
-    if query_heads % kv_heads != 0 or query_heads // kv_heads > MAX_GROUP:
-        raise _refuse(
-            "query_heads", query_heads, f"1 to {MAX_GROUP} times kv_heads={kv_heads}", "No kernel is built for others"
-        )
-    where = torch.device(device)
-    if where.type not in ("cuda", "cpu"):
-        raise _refuse("device", str(where), "a CUDA device, or cpu for the emulated V100", "Plan for a V100")
-    sms = multiprocessors(library.operator, where.type, where.index)
-    shape = (rows, query_heads, kv_heads, head_dim, max_tokens)
-    return DecodePlan(*shape, name, variant, where, sms, _workspace_bytes(*shape, sms, variant))
+        raise refusal(op, "variant", repr(variant), f"one of {list(VARIANTS)}", "Name the kernels to run")
+    name = format_name(op, kv_format)
+    sizes = (Range("rows", rows, 0, MAX_ROWS), Range("max_tokens", max_tokens, 1, MAX_TOKENS))
+    require_built(op, sizes, query_heads=query_heads, kv_heads=kv_heads, head_dim=head_dim)
+    where = planned_device(op, device)
+    sms = _multiprocessors(where.type, where.index)
+    needed = _workspace_bytes(rows, query_heads, kv_heads, head_dim, max_tokens, sms, int(variant == "xqa"))
+    return DecodePlan(
+        rows=rows,
+        query_heads=query_heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        max_tokens=max_tokens,
+        kv_format=name,
+        variant=variant,
+        device=where,
+        multiprocessors=sms,
+        workspace_bytes=needed,
+    )
 
 
 def decode(
@@ -216,33 +197,32 @@ def decode(
     ``kv_format`` may be left out unless the cache is uint8. Under ``torch.compile`` this is compiled anew for every
     shape; a plan is not.
     """
-    require_tensors("decode", q=q, key_cache=key_cache, value_cache=value_cache, block_table=block_table)
-    for name, tensor, dims in (
-        ("q", q, "[rows, Hq, D]"),
-        ("key_cache", key_cache, "[pages, page, Hkv, D]"),
-        ("block_table", block_table, "[requests, max_blocks]"),
-    ):
-        if tensor.dim() != dims.count(",") + 1:
-            raise ValueError(
-                f"decode: argument {name!r}: got shape {list(tensor.shape)}, want {dims}. Reshape or unsqueeze it"
-            )
-    # Numbers, where torch.compile has symbols: the workspace's size is asked for while tracing.
-    rows, query_heads, head_dim = map(operator.index, q.shape)
-    max_tokens = operator.index(block_table.shape[1] * key_cache.shape[1])
+    (rows, query_heads, head_dim), kv_heads, max_tokens = paged_sizes(
+        "decode", q, key_cache, value_cache, block_table, q_dims="[rows, Hq, D]", table_dims="[requests, max_blocks]"
+    )
     planned = plan(
         rows=rows,
         query_heads=query_heads,
-        kv_heads=operator.index(key_cache.shape[2]),
+        kv_heads=kv_heads,
         head_dim=head_dim,
-        max_tokens=max(1, max_tokens),
+        max_tokens=max_tokens,
         kv_format=format_name("decode", kv_format, key_cache),
         variant=variant,
         device=q.device,
     )
     return planned.run(
-        q, key_cache, value_cache, block_table, seq_lens, softmax_scale=softmax_scale, k_scale=k_scale,
-        v_scale=v_scale, row_requests=row_requests, out=out, lse=lse,
-    )  # fmt: skip
+        q,
+        key_cache,
+        value_cache,
+        block_table,
+        seq_lens,
+        softmax_scale=softmax_scale,
+        k_scale=k_scale,
+        v_scale=v_scale,
+        row_requests=row_requests,
+        out=out,
+        lse=lse,
+    )
 
 
 torch.library.register_fake("sm70_kernels::decode", fake("decode"))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sm70_kernels import _native
-from sm70_kernels.ops._arguments import fake, format_name, require_tensors, split_scale
+from sm70_kernels.ops._arguments import fake, format_name, refusal, require_dimensions, require_tensors, split_scale
 
 #: Revision of the numerical contract that this module is written for; the DSO must have the same.
 CAPABILITY_REVISION = 1
@@ -30,19 +30,11 @@ def _allocate_outputs(
 ) -> tuple[Tensor, Tensor]:
     """Contiguous FP16 outputs ``[B, max_tokens, Hkv, D]``, uninitialised."""
     if max_tokens is None or out_block_table is not None:
-        raise ValueError(
-            f"{op}: argument 'k_out': got None, want FP16 outputs, or 'max_tokens' and no 'out_block_table' to have "
-            "contiguous ones allocated. Pass either"
-        )
+        want = "FP16 outputs, or 'max_tokens' and no 'out_block_table' to have contiguous ones allocated"
+        raise refusal(op, "k_out", "None", want, "Pass either")
     if isinstance(max_tokens, float) or max_tokens < 0:
-        raise ValueError(
-            f"{op}: argument 'max_tokens': got {max_tokens}, want a whole number from 0. Pass the longest length"
-        )
-    for name, tensor, dims in (("key_cache", key_cache, "[pages, page, Hkv, D]"), ("seq_lens", seq_lens, "[B]")):
-        if tensor.dim() != dims.count(",") + 1:
-            raise ValueError(
-                f"{op}: argument {name!r}: got shape {list(tensor.shape)}, want {dims}. Reshape or unsqueeze the tensor"
-            )
+        raise refusal(op, "max_tokens", max_tokens, "a whole number from 0", "Pass the longest length")
+    require_dimensions(op, ("key_cache", key_cache, "[pages, page, Hkv, D]"), ("seq_lens", seq_lens, "[B]"))
     shape = (seq_lens.shape[0], max_tokens, key_cache.shape[2], key_cache.shape[3])
     k_out, v_out = (torch.empty(shape, dtype=torch.float16, device=key_cache.device) for _ in range(2))
     return k_out, v_out
@@ -54,9 +46,9 @@ def write_paged_kv(
     key_cache: Tensor,
     value_cache: Tensor,
     slot_mapping: Tensor,
+    *,
     k_scale: float | Tensor = 1.0,
     v_scale: float | Tensor = 1.0,
-    *,
     kv_format: str | None = None,
 ) -> None:
     """Quantise new tokens into their cache slots.
@@ -72,8 +64,8 @@ def write_paged_kv(
             either may win.
         k_scale, v_scale: positive finite factor between stored and real values, or a one-element float32 tensor on the
             same device, read when the kernel runs. A device scale that is not positive and finite stores NaN.
-        kv_format: ``e4m3`` (alias ``fp8``), ``e5m2`` (alias ``fp8_e5m2``) or ``fp16``; may be left out unless the
-            cache is uint8.
+        kv_format: ``e4m3`` (also ``fp8``, ``fp8_e4m3``), ``e5m2`` (also ``fp8_e5m2``) or ``fp16``; may be left out
+            unless the cache is uint8.
 
     Raises:
         RuntimeError, TypeError, ValueError: an argument is refused; nothing was launched or written. The message names
@@ -94,9 +86,9 @@ def gather_paged_kv(
     value_cache: Tensor,
     block_table: Tensor,
     seq_lens: Tensor,
+    *,
     k_scale: float | Tensor = 1.0,
     v_scale: float | Tensor = 1.0,
-    *,
     kv_format: str | None = None,
     max_tokens: int | None = None,
     k_out: Tensor | None = None,
@@ -136,10 +128,8 @@ def gather_paged_kv(
     if k_out is None or v_out is None:
         k_out, v_out = _allocate_outputs(op, key_cache, seq_lens, max_tokens, out_block_table)
     elif max_tokens is not None:
-        raise ValueError(
-            f"{op}: argument 'max_tokens': got it beside outputs, whose size it would repeat, want None. "
-            "Pass one of the two"
-        )
+        got = "it beside outputs, whose size it would repeat"
+        raise refusal(op, "max_tokens", got, "None", "Pass one of the two")
     require_tensors(op, k_out=k_out, v_out=v_out)
     if out_block_table is not None:
         require_tensors(op, out_block_table=out_block_table)
@@ -147,9 +137,19 @@ def gather_paged_kv(
     v_host, v_device = split_scale(op, "v_scale", v_scale)
     name = format_name(op, kv_format, key_cache)
     torch.ops.sm70_kernels.gather_paged_kv(
-        key_cache, value_cache, block_table, seq_lens, k_out, v_out, name, k_host, v_host, k_device, v_device,
+        key_cache,
+        value_cache,
+        block_table,
+        seq_lens,
+        k_out,
+        v_out,
+        name,
+        k_host,
+        v_host,
+        k_device,
+        v_device,
         out_block_table,
-    )  # fmt: skip
+    )
     return k_out, v_out
 
 

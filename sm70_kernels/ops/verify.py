@@ -1,6 +1,6 @@
 """Paged verify: the draft rows of speculative decoding over an E4M3 or E5M2 KV cache, exact to FP16's rounding.
 
-    plan = sm70_kernels.verify.plan(
+    plan = sm70_kernels.ops.verify.plan(
         requests=4, q_rows=8, query_heads=6, kv_heads=1, head_dim=256, max_tokens=262144, kv_format="e4m3",
         device="cuda"
     )
@@ -13,17 +13,14 @@ The rows of a request share one pass over its K and V, each with a prefix of its
 
 from __future__ import annotations
 
-import functools
-import math
-import operator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from sm70_kernels import _native
-from sm70_kernels.ops._arguments import fake, format_name, require_planned, require_tensors, split_scale
-from sm70_kernels.ops._planning import called_while_tracing
+from sm70_kernels.ops._arguments import fake, format_name, refusal, require_tensors, split_scale
+from sm70_kernels.ops._planning import MAX_TOKENS, PagedPlan, Range, asked, paged_sizes, planned_device, require_built
 
 #: Revision of the numerical contract and workspace layout that this module is written for; the DSO must have the same.
 CAPABILITY_REVISION = 1
@@ -31,26 +28,12 @@ CAPABILITY_REVISION = 1
 library = _native.load("verify", CAPABILITY_REVISION)
 
 FORMATS = ("e4m3", "e5m2")
-HEAD_DIMS = (64, 128, 256)
-MAX_GROUP = 16
 MAX_QUERY_ROWS = 16
 MAX_ROWS = 2**20
 #: Keys of a leaf, of which chunks are made.
 LEAF_TOKENS = 128
 
-
-@functools.cache
-def _ask_operator(function: str, *arguments: int) -> int:
-    return library.call_int64(function, *arguments)
-
-
-@called_while_tracing
-def _workspace_bytes(
-    requests: int, q_rows: int, query_heads: int, kv_heads: int, head_dim: int, max_tokens: int
-) -> int:
-    """The operator's own answer."""
-    shape = (requests, q_rows, query_heads, kv_heads, head_dim, max_tokens)
-    return _ask_operator("sm70_kernels_verify_workspace_bytes", *shape)
+_workspace_bytes = asked(library, "sm70_kernels_verify_workspace_bytes")
 
 
 def most_chunks(head_dim: int) -> int:
@@ -58,35 +41,18 @@ def most_chunks(head_dim: int) -> int:
     return 80 * 256 // head_dim
 
 
-def _refuse(name: str, got: object, want: str, remedy: str) -> ValueError:
-    return ValueError(f"verify.plan: argument {name!r}: got {got!r}, want {want}. {remedy}")
-
-
-@dataclass(frozen=True)
-class VerifyPlan:
-    """What is fixed by shapes, before any tensor exists. Made by :func:`plan`; serves any number of runs."""
+@dataclass(frozen=True, kw_only=True)
+class VerifyPlan(PagedPlan):
+    """A verify of these shapes. Made by :func:`plan`. Its workspace does not depend on the device either."""
 
     requests: int
     q_rows: int
-    query_heads: int
-    kv_heads: int
-    head_dim: int
-    max_tokens: int
-    """Longest row that a block table may hold, in tokens."""
-    kv_format: str
-    device: torch.device
-    workspace_bytes: int
-    """A function of shapes only: not of lengths, not of the device."""
 
     @property
     def route(self) -> str:
         """Name of the kernel that runs, as profilers and ``library.launch_counts()`` show it."""
         shape = (self.q_rows, self.query_heads, self.kv_heads, self.head_dim)
         return library.call_text("sm70_kernels_verify_route", self.kv_format, *shape)
-
-    def new_workspace(self) -> Tensor:
-        """An uninitialised workspace. It may be shared by runs that do not overlap in time."""
-        return torch.empty(self.workspace_bytes, dtype=torch.uint8, device=self.device)
 
     def run(
         self,
@@ -119,11 +85,10 @@ class VerifyPlan:
             out: FP16 ``[B, q_rows, Hq, D]``, allocated if left out.
             lse: FP32 ``[B, q_rows, Hq]``, filled with the natural logarithm of the softmax denominators, -inf for rows
                 without keys; see :func:`sm70_kernels.attention.states.merge_states`.
-            workspace: uint8, ``workspace_bytes`` at least, 16-byte aligned; allocated if left out. Its contents do
-                not matter.
+            workspace: uint8 of ``workspace_bytes`` at least, 16-byte aligned, of any contents; allocated if left out.
 
         Returns:
-            ``out``.
+            ``out``, FP16 ``[B, q_rows, Hq, D]``.
 
         Raises:
             RuntimeError, TypeError, ValueError: an argument is refused; nothing was launched or written.
@@ -131,21 +96,27 @@ class VerifyPlan:
         op = "verify"
         require_tensors(op, q=q, key_cache=key_cache, value_cache=value_cache)
         require_tensors(op, block_table=block_table, seq_lens=seq_lens)
-        require_planned(
-            "verify", q, key_cache, block_table, q_shape=(self.requests, self.q_rows, self.query_heads, self.head_dim),
-            kv_heads=self.kv_heads, max_tokens=self.max_tokens, device=self.device,
-        )  # fmt: skip
+        q_shape = (self.requests, self.q_rows, self.query_heads, self.head_dim)
+        self._require_planned(op, q, key_cache, block_table, q_shape)
         k_host, k_device = split_scale(op, "k_scale", k_scale)
         v_host, v_device = split_scale(op, "v_scale", v_scale)
-        if out is None:
-            out = torch.empty(q.shape, dtype=torch.float16, device=q.device)
-        if workspace is None:
-            workspace = self.new_workspace()
-        scale = 1.0 / math.sqrt(self.head_dim) if softmax_scale is None else softmax_scale
+        out, workspace = self._buffers(q, out, workspace)
         torch.ops.sm70_kernels.verify(
-            q, key_cache, value_cache, block_table, seq_lens, out, workspace, self.kv_format, scale,
-            k_host, v_host, k_device, v_device, lse,
-        )  # fmt: skip
+            q,
+            key_cache,
+            value_cache,
+            block_table,
+            seq_lens,
+            out,
+            workspace,
+            self.kv_format,
+            self._scale(softmax_scale),
+            k_host,
+            v_host,
+            k_device,
+            v_device,
+            lse,
+        )
         return out
 
 
@@ -168,40 +139,39 @@ def plan(
         query_heads, kv_heads: ``Hq`` and ``Hkv``; ``G = Hq / Hkv`` from 1 to 16.
         head_dim: 64, 128 or 256.
         max_tokens: longest row that a block table may hold: ``max_blocks * page``.
-        kv_format: ``e4m3`` (alias ``fp8``) or ``e5m2`` (alias ``fp8_e5m2``).
+        kv_format: ``e4m3`` (also ``fp8``, ``fp8_e4m3``) or ``e5m2`` (also ``fp8_e5m2``).
         device: a CUDA device, or the CPU for the emulated V100.
 
     Raises:
         ValueError: a shape that is not built, with the list of what is; an argument out of range.
     """
-    name = format_name("verify.plan", kv_format)
+    op = "verify.plan"
+    name = format_name(op, kv_format)
     if name not in FORMATS:
-        raise _refuse(
-            "kv_format", name, f"one of {list(FORMATS)}",
-            "No kernel is built for FP16 caches: decode serves them, with row_requests for rows of one request",
-        )  # fmt: skip
-    if head_dim not in HEAD_DIMS:
-        raise _refuse("head_dim", head_dim, f"one of {list(HEAD_DIMS)}", "No kernel is built for others")
-    for argument, value, least, most in (
-        ("requests", requests, 0, MAX_ROWS),
-        ("q_rows", q_rows, 1, MAX_QUERY_ROWS),
-        ("query_heads", query_heads, 1, 2**16),
-        ("kv_heads", kv_heads, 1, 2**16),
-        ("max_tokens", max_tokens, 1, 2**31 - 1),
-    ):
-        if not isinstance(value, int) or not least <= value <= most:
-            raise _refuse(argument, value, f"a whole number from {least} to {most}", "Pass the size of the call")
+        remedy = "No kernel is built for FP16 caches: decode serves them, with row_requests for rows of one request"
+        raise refusal(op, "kv_format", repr(name), f"one of {list(FORMATS)}", remedy)
+    sizes = (
+        Range("requests", requests, 0, MAX_ROWS),
+        Range("q_rows", q_rows, 1, MAX_QUERY_ROWS),
+        Range("max_tokens", max_tokens, 1, MAX_TOKENS),
+    )
+    require_built(op, sizes, query_heads=query_heads, kv_heads=kv_heads, head_dim=head_dim)
     if requests * q_rows > MAX_ROWS:
-        raise _refuse("requests", requests, f"at most {MAX_ROWS} rows with q_rows={q_rows}", "Verify in several calls")
-    if query_heads % kv_heads != 0 or query_heads // kv_heads > MAX_GROUP:
-        raise _refuse(
-            "query_heads", query_heads, f"1 to {MAX_GROUP} times kv_heads={kv_heads}", "No kernel is built for others"
+        raise refusal(
+            op, "requests", requests, f"at most {MAX_ROWS} rows with q_rows={q_rows}", "Verify in several calls"
         )
-    where = torch.device(device)
-    if where.type not in ("cuda", "cpu"):
-        raise _refuse("device", str(where), "a CUDA device, or cpu for the emulated V100", "Plan for a V100")
-    shape = (requests, q_rows, query_heads, kv_heads, head_dim, max_tokens)
-    return VerifyPlan(*shape, name, where, _workspace_bytes(*shape))
+    needed = _workspace_bytes(requests, q_rows, query_heads, kv_heads, head_dim, max_tokens)
+    return VerifyPlan(
+        requests=requests,
+        q_rows=q_rows,
+        query_heads=query_heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        max_tokens=max_tokens,
+        kv_format=name,
+        device=planned_device(op, device),
+        workspace_bytes=needed,
+    )
 
 
 def verify(
@@ -223,33 +193,31 @@ def verify(
     ``kv_format`` may be left out unless the cache is uint8. Under ``torch.compile`` this is compiled anew for every
     shape; a plan is not.
     """
-    require_tensors("verify", q=q, key_cache=key_cache, value_cache=value_cache, block_table=block_table)
-    for name, tensor, dims in (
-        ("q", q, "[B, q_rows, Hq, D]"),
-        ("key_cache", key_cache, "[pages, page, Hkv, D]"),
-        ("block_table", block_table, "[B, max_blocks]"),
-    ):
-        if tensor.dim() != dims.count(",") + 1:
-            raise ValueError(
-                f"verify: argument {name!r}: got shape {list(tensor.shape)}, want {dims}. Reshape or unsqueeze it"
-            )
-    # Numbers, where torch.compile has symbols: the workspace's size is asked for while tracing.
-    requests, q_rows, query_heads, head_dim = map(operator.index, q.shape)
-    max_tokens = operator.index(block_table.shape[1] * key_cache.shape[1])
+    (requests, q_rows, query_heads, head_dim), kv_heads, max_tokens = paged_sizes(
+        "verify", q, key_cache, value_cache, block_table, q_dims="[B, q_rows, Hq, D]", table_dims="[B, max_blocks]"
+    )
     planned = plan(
         requests=requests,
         q_rows=q_rows,
         query_heads=query_heads,
-        kv_heads=operator.index(key_cache.shape[2]),
+        kv_heads=kv_heads,
         head_dim=head_dim,
-        max_tokens=max(1, max_tokens),
+        max_tokens=max_tokens,
         kv_format=format_name("verify", kv_format, key_cache),
         device=q.device,
     )
     return planned.run(
-        q, key_cache, value_cache, block_table, seq_lens, softmax_scale=softmax_scale, k_scale=k_scale,
-        v_scale=v_scale, out=out, lse=lse,
-    )  # fmt: skip
+        q,
+        key_cache,
+        value_cache,
+        block_table,
+        seq_lens,
+        softmax_scale=softmax_scale,
+        k_scale=k_scale,
+        v_scale=v_scale,
+        out=out,
+        lse=lse,
+    )
 
 
 torch.library.register_fake("sm70_kernels::verify", fake("verify"))

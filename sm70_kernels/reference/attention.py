@@ -262,17 +262,17 @@ def verify_attention(
     value_cache: Tensor,
     block_table: Tensor,
     seq_lens: Tensor,
+    *,
     k_scale: Scale,
     v_scale: Scale,
-    fmt: str,
+    kv_format: str,
     softmax_scale: float,
-    *,
     selected_blocks: Tensor | None = None,
     chunk_keys: int = DEFAULT_CHUNK_KEYS,
 ) -> AttentionResult:
     """Paged attention of several query rows a request, each with its own prefix of the request's pages.
 
-    ``q``: float16/32/64 ``[B, q_rows, Hq, D]``; caches ``[pages, page, Hkv, D]`` of ``fmt``; ``block_table``:
+    ``q``: float16/32/64 ``[B, q_rows, Hq, D]``; caches ``[pages, page, Hkv, D]`` of ``kv_format``; ``block_table``:
     int32 ``[B, max_blocks]``; ``seq_lens``: int32 ``[B, q_rows]`` or ``[B * q_rows]``, 0 for a padding
     row; ``selected_blocks``: integers ``[B, q_rows, Hkv, S]`` as in :func:`attention`. K and V are ``decode *
     scale`` without rounding. Returns ``out [B, q_rows, Hq, D]`` and ``lse [B, q_rows, Hq]``, zeros and -inf
@@ -282,7 +282,7 @@ def verify_attention(
     require_dtype("q", q, FLOATS)
     require_shape("q", q, ("B", "q_rows", "Hq", "D"))
     batch, q_rows, query_heads, head_dim = q.shape
-    require_caches(key_cache, value_cache, fmt)
+    require_caches(key_cache, value_cache, kv_format)
     pages, page, kv_heads, _ = key_cache.shape
     require_shape("key_cache", key_cache, (pages, page, kv_heads, head_dim))
     require_group_size(query_heads, kv_heads)
@@ -303,7 +303,7 @@ def verify_attention(
     for request in range(batch):
         longest = int(lengths[request].max()) if q_rows else 0
         live_pages(f"block_table[{request}]", block_table[request], longest, page, pages)
-        source = PagedRow(key_cache, value_cache, fmt, k_scale, v_scale, block_table[request])
+        source = PagedRow(key_cache, value_cache, kv_format, k_scale, v_scale, block_table[request])
         out[request], lse[request] = attention(
             q[request],
             source,
@@ -322,11 +322,11 @@ def decode_attention(
     value_cache: Tensor,
     block_table: Tensor,
     seq_lens: Tensor,
+    *,
     k_scale: Scale,
     v_scale: Scale,
-    fmt: str,
+    kv_format: str,
     softmax_scale: float,
-    *,
     selected_blocks: Tensor | None = None,
     chunk_keys: int = DEFAULT_CHUNK_KEYS,
 ) -> AttentionResult:
@@ -344,10 +344,10 @@ def decode_attention(
         value_cache,
         block_table,
         seq_lens[:, None],
-        k_scale,
-        v_scale,
-        fmt,
-        softmax_scale,
+        k_scale=k_scale,
+        v_scale=v_scale,
+        kv_format=kv_format,
+        softmax_scale=softmax_scale,
         selected_blocks=None if selected_blocks is None else selected_blocks[:, None],
         chunk_keys=chunk_keys,
     )

@@ -22,10 +22,10 @@ SKIPPED_SLOT = -1
 """A slot mapping entry that writes nothing."""
 
 
-def require_caches(key_cache: Tensor, value_cache: Tensor, fmt: str) -> None:
-    """Raise ``ValueError`` unless both are ``[pages, page, Hkv, D]`` of ``fmt``, page a multiple of 16."""
+def require_caches(key_cache: Tensor, value_cache: Tensor, kv_format: str) -> None:
+    """Raise ``ValueError`` unless both are ``[pages, page, Hkv, D]`` of ``kv_format``, page a multiple of 16."""
     for argument, cache in (("key_cache", key_cache), ("value_cache", value_cache)):
-        require_storage(argument, cache, fmt)
+        require_storage(argument, cache, kv_format)
         require_shape(argument, cache, ("pages", "page", "Hkv", "D"))
         if cache.shape[1] == 0 or cache.shape[1] % TOKEN_MULTIPLE:
             raise refusal(argument, f"page size {cache.shape[1]}", f"a multiple of {TOKEN_MULTIPLE} tokens")
@@ -58,7 +58,7 @@ class PagedRow:
 
     key_cache: Tensor
     value_cache: Tensor
-    fmt: str
+    kv_format: str
     k_scale: Scale
     v_scale: Scale
     block_table_row: Tensor
@@ -68,17 +68,17 @@ class PagedRow:
         pages, page = self.key_cache.shape[:2]
         length = int(tokens.max()) + 1 if tokens.numel() else 0
         ids = live_pages("block_table", self.block_table_row, length, page, pages)[tokens // page]
-        key = _stored(self.key_cache, self.fmt)[ids, tokens % page]
-        value = _stored(self.value_cache, self.fmt)[ids, tokens % page]
+        key = _stored(self.key_cache, self.kv_format)[ids, tokens % page]
+        value = _stored(self.value_cache, self.kv_format)[ids, tokens % page]
         return (
-            dequantize(key, self.k_scale, self.fmt, "k_scale"),
-            dequantize(value, self.v_scale, self.fmt, "v_scale"),
+            dequantize(key, self.k_scale, self.kv_format, "k_scale"),
+            dequantize(value, self.v_scale, self.kv_format, "v_scale"),
         )
 
 
-def _stored(cache: Tensor, fmt: str) -> Tensor:
+def _stored(cache: Tensor, kv_format: str) -> Tensor:
     """View FP8 storage as bytes, since torch indexes bytes but not every float8 dtype."""
-    return cache if fmt == "fp16" else cache.view(torch.uint8)
+    return cache if kv_format == "fp16" else cache.view(torch.uint8)
 
 
 def write_paged_kv(
@@ -87,9 +87,10 @@ def write_paged_kv(
     key_cache: Tensor,
     value_cache: Tensor,
     slot_mapping: Tensor,
+    *,
     k_scale: Scale,
     v_scale: Scale,
-    fmt: str,
+    kv_format: str,
 ) -> None:
     """Quantise new tokens into their slots, in place.
 
@@ -99,7 +100,7 @@ def write_paged_kv(
     named twice (the result would depend on the order of writes) or a scale that is not positive and finite in
     FP32.
     """
-    require_caches(key_cache, value_cache, fmt)
+    require_caches(key_cache, value_cache, kv_format)
     pages, page, kv_heads, head_dim = key_cache.shape
     require_dtype("slot_mapping", slot_mapping, (torch.int64,))
     require_shape("slot_mapping", slot_mapping, ("tokens",))
@@ -112,10 +113,10 @@ def write_paged_kv(
     if bad.numel():
         raise refusal("slot_mapping", f"slot {int(bad[0])}", f"-1 or 0..{pages * page - 1}")
     require_distinct("slot_mapping", "slot", slots)
-    key = quantize(k[written], k_scale, fmt, "k_scale")
-    value = quantize(v[written], v_scale, fmt, "v_scale")
-    _stored(key_cache, fmt)[slots // page, slots % page] = key
-    _stored(value_cache, fmt)[slots // page, slots % page] = value
+    key = quantize(k[written], k_scale, kv_format, "k_scale")
+    value = quantize(v[written], v_scale, kv_format, "v_scale")
+    _stored(key_cache, kv_format)[slots // page, slots % page] = key
+    _stored(value_cache, kv_format)[slots // page, slots % page] = value
 
 
 def gather_paged_kv(
@@ -123,11 +124,12 @@ def gather_paged_kv(
     value_cache: Tensor,
     block_table: Tensor,
     seq_lens: Tensor,
+    *,
     k_scale: Scale,
     v_scale: Scale,
-    fmt: str,
-    out_k: Tensor,
-    out_v: Tensor,
+    kv_format: str,
+    k_out: Tensor,
+    v_out: Tensor,
     out_block_table: Tensor | None = None,
 ) -> None:
     """Copy every row's live prefix out of the pages as float16 ``rne(float32(decode * scale))``, in place.
@@ -140,28 +142,28 @@ def gather_paged_kv(
     exceeds the block table or the output, a live page outside its pool, or two live output tokens in one
     place.
     """
-    require_caches(key_cache, value_cache, fmt)
+    require_caches(key_cache, value_cache, kv_format)
     pages, page, kv_heads, head_dim = key_cache.shape
     require_dtype("block_table", block_table, (torch.int32,))
     require_shape("block_table", block_table, ("B", "max_blocks"))
     rows = block_table.shape[0]
     require_dtype("seq_lens", seq_lens, (torch.int32,))
     require_shape("seq_lens", seq_lens, (rows,))
-    for argument, out in (("out_k", out_k), ("out_v", out_v)):
+    for argument, out in (("k_out", k_out), ("v_out", v_out)):
         require_dtype(argument, out, (torch.float16,))
         if out_block_table is None:
             require_shape(argument, out, (rows, "tokens", kv_heads, head_dim))
         else:
             require_shape(argument, out, ("out_pages", "out_page", kv_heads, head_dim))
-    require_shape("out_v", out_v, tuple(out_k.shape))
-    out_page = out_k.shape[1]
+    require_shape("v_out", v_out, tuple(k_out.shape))
+    out_page = k_out.shape[1]
     if out_block_table is None:
         capacity = out_page
     else:
         require_dtype("out_block_table", out_block_table, (torch.int32,))
         require_shape("out_block_table", out_block_table, (rows, "max_out_blocks"))
         if out_page == 0 or out_page % TOKEN_MULTIPLE:
-            raise refusal("out_k", f"page size {out_page}", f"a multiple of {TOKEN_MULTIPLE} tokens")
+            raise refusal("k_out", f"page size {out_page}", f"a multiple of {TOKEN_MULTIPLE} tokens")
         capacity = out_page * out_block_table.shape[1]
     fp32_scale("k_scale", k_scale)
     fp32_scale("v_scale", v_scale)
@@ -173,10 +175,10 @@ def gather_paged_kv(
             raise refusal(f"seq_lens[{row}]", length, f"0..{capacity}, what the output holds")
         live_pages(f"block_table[{row}]", block_table[row], length, page, pages)
         if out_block_table is None:
-            destinations.append(torch.full((1 if length else 0,), row, dtype=torch.int64, device=out_k.device))
+            destinations.append(torch.full((1 if length else 0,), row, dtype=torch.int64, device=k_out.device))
         else:
             argument = f"out_block_table[{row}]"
-            destinations.append(live_pages(argument, out_block_table[row], length, out_page, out_k.shape[0]))
+            destinations.append(live_pages(argument, out_block_table[row], length, out_page, k_out.shape[0]))
     if destinations:
         require_distinct("out_block_table", "live page", torch.cat(destinations))
 
@@ -184,9 +186,9 @@ def gather_paged_kv(
         ids = live_pages("block_table", block_table[row], length, page, pages)
         tokens = torch.arange(length, device=key_cache.device)
         padded = min(-(-length // TOKEN_MULTIPLE) * TOKEN_MULTIPLE, capacity)
-        out_tokens = torch.arange(padded, device=out_k.device)
+        out_tokens = torch.arange(padded, device=k_out.device)
         where = (destinations[row][out_tokens // out_page], out_tokens % out_page)
-        for cache, scale, out in ((key_cache, k_scale, out_k), (value_cache, v_scale, out_v)):
-            live = dequantize_fp16(_stored(cache, fmt)[ids[tokens // page], tokens % page], scale, fmt)
+        for cache, scale, out in ((key_cache, k_scale, k_out), (value_cache, v_scale, v_out)):
+            live = dequantize_fp16(_stored(cache, kv_format)[ids[tokens // page], tokens % page], scale, kv_format)
             padding = live.new_zeros((padded - length, kv_heads, head_dim))
             out[where] = torch.cat((live, padding))

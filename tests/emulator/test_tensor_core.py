@@ -9,7 +9,7 @@ import pytest
 
 from sm70_kernels import _emulator
 
-from .test_arithmetic import round_fraction
+from .rounding import round_fraction
 
 LAYOUTS = ["row_col", "row_row", "col_col", "col_row"]
 

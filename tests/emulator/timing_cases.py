@@ -16,7 +16,7 @@ from sm70_kernels.lab.cycle_model.model import from_report
 from sm70_kernels.lab.instruments import Instruments
 from sm70_kernels.lab.toolchain import tool
 
-from .test_torch_kernels import attention_parameters, symbols
+from .torch_binaries import attention_parameters, symbols
 
 
 def aligned(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,111 +13,53 @@ from sm70_kernels import reference
 from sm70_kernels.ops import decode
 from sm70_kernels.ops._arguments import FORMATS as _STORED
 from sm70_kernels.reference import AttentionResult
-from sm70_kernels.reference.compare import compare_bitwise
-from tests.ops import marks
+from tests.ops import attention_cases, marks
+from tests.ops.attention_cases import SCORE_ERROR, PagedCase, Result, check_same_bits
 from tests.ops.kv_cases import FORMATS, POISON, make_cache, make_rows, storage_dtype
 
-__all__ = ["FORMATS", "LEAF", "VARIANTS"]
+__all__ = ["FORMATS", "LEAF", "VARIANTS", "Result", "check_same_bits"]
 
 VARIANTS = decode.VARIANTS
 LEAF = decode.LEAF_TOKENS
 
-#: Sampled normals repeat with this period: prime, so that no two tokens or pages hold the same values.
-_PERIOD = 1048583
-#: Keys that the reference reads at once: on a GPU as many as keep it busy.
-_CHUNK_KEYS = {"cpu": 16384, "cuda": 65536}
-#: What outputs hold before a run: an element that is not written fails every comparison.
-_UNWRITTEN = float("nan")
-
 #: The contract of both variants: relative L2 against float64 within 4 % of what rounding to FP16 costs by itself, and
 #: 2e-6 for results whose rounding costs nothing.
 FLOOR_FACTOR, FLOOR_OFFSET = 1.04, 2e-6
-#: FP32 scores: their roundings, and the truncations of a tensor core, stay below 8 FP32 spacings of the largest score.
-SCORE_ERROR = 2.0**-20
 #: xqa against scalar: FP16 spacings of the larger value, share of elements, and four roundings of an FP32 sum.
 MAX_ULP, MAX_DIFFERING, SUM_ERROR = 1.0, 0.005, 2.0**-22
 
 
-class Result(NamedTuple):
-    """Output FP16 ``[rows, Hq, D]`` and natural logarithm of the denominators, FP32 ``[rows, Hq]``."""
-
-    out: Tensor
-    lse: Tensor
-
-
 @dataclass(frozen=True)
-class Case:
+class Case(PagedCase):
     """The arguments of a decode call."""
 
-    q: Tensor
-    key_cache: Tensor
-    value_cache: Tensor
-    block_table: Tensor
-    seq_lens: Tensor
-    kv_format: str
-    softmax_scale: float | None = None
-    k_scale: float | Tensor = 1.0
-    v_scale: float | Tensor = 1.0
     row_requests: Tensor | None = None
 
-    @property
-    def caches(self) -> tuple[Tensor, Tensor]:
-        return self.key_cache, self.value_cache
-
-    @property
-    def kv_heads(self) -> int:
-        return int(self.key_cache.shape[2])
-
-    def but(self, **changes: Any) -> Case:
-        """The same call with other arguments."""
-        return replace(self, **changes)
-
     def plan(self, variant: str = "xqa") -> decode.DecodePlan:
-        return decode.plan(
-            rows=self.q.shape[0], query_heads=self.q.shape[1], kv_heads=self.kv_heads, head_dim=self.q.shape[2],
-            max_tokens=self.block_table.shape[1] * self.key_cache.shape[1], kv_format=self.kv_format,
-            variant=variant, device=self.q.device,
-        )  # fmt: skip
-
-    def new_result(self) -> Result:
-        """Outputs in which nothing is written yet."""
-        out = torch.full(self.q.shape, _UNWRITTEN, dtype=torch.float16, device=self.q.device)
-        return Result(out, torch.full(self.q.shape[:2], _UNWRITTEN, device=self.q.device))
+        return decode.plan(rows=self.q.shape[0], variant=variant, **self.planned_for)
 
     def run(self, variant: str = "xqa", into: Result | None = None, workspace: Tensor | None = None) -> Result:
-        """Run in a workspace of NaN: what a launch did not write can't pass for a state."""
+        """Run in a workspace of NaN."""
         planned = self.plan(variant)
-        result = self.new_result() if into is None else into
-        if workspace is None:
-            workspace = planned.new_workspace().fill_(0xFF)
-        marks.undefined(workspace)
-        planned.run(
-            self.q, *self.caches, self.block_table, self.seq_lens, softmax_scale=self.softmax_scale,
-            k_scale=self.k_scale, v_scale=self.v_scale, row_requests=self.row_requests, out=result.out, lse=result.lse,
-            workspace=workspace,
-        )  # fmt: skip
+        result, buffers = self.buffers(planned, into, workspace)
+        planned.run(*self.tensors, **self.scales, row_requests=self.row_requests, **buffers)
         return result
 
     def exact(self) -> AttentionResult:
         """The float64 reference."""
         table = self.block_table if self.row_requests is None else self.block_table[self.row_requests.long()]
-        return reference.decode_attention(
-            self.q, *self.caches, table, self.seq_lens, self.k_scale, self.v_scale, self.kv_format,
-            self.softmax_scale or 1.0 / math.sqrt(self.q.shape[2]), chunk_keys=_CHUNK_KEYS[self.q.device.type],
-        )  # fmt: skip
+        return reference.decode_attention(self.q, *self.caches, table, self.seq_lens, **self.of_reference)
 
 
 @functools.lru_cache(maxsize=16)
 def _normals(count: int, kv_format: str, seed: int) -> Tensor:
-    values = torch.randn(count, generator=torch.Generator().manual_seed(seed)).to(_STORED[kv_format])
-    return values.view(storage_dtype(kv_format))
+    return attention_cases.sampled_normals(count, _STORED[kv_format], seed).view(storage_dtype(kv_format))
 
 
 def stored_normals(shape: tuple[int, ...], kv_format: str, device: torch.device, seed: int) -> Tensor:
     """Finite normal values in a cache format, the same on every device."""
-    wanted = math.prod(shape)
-    stored = _normals(min(wanted, _PERIOD), kv_format, seed).to(device)
-    return stored.repeat(-(-wanted // max(1, len(stored))))[:wanted].view(shape)
+    count = min(math.prod(shape), attention_cases.PERIOD)
+    return attention_cases.repeated(_normals(count, kv_format, seed).to(device), shape)
 
 
 def make_case(
@@ -172,22 +113,40 @@ def fill_with_nan(tensor: Tensor, kv_format: str) -> None:
     marks.tainted(tensor)
 
 
-def check_accuracy(result: Result, exact: AttentionResult, *, largest_score: float = 0.0, what: str = "") -> None:
-    """A result within the contract's distance of float64.
+class GraphPages:
+    """Caches and table that a graph is captured with, and what is written to them between replays."""
 
-    Scores of normal data are of the size of the lse; larger ones are named: an error in a score is a relative error
-    in a weight.
-    """
-    live = exact.lse != -math.inf
-    floor = reference.fp16_rounding_floor(exact.out)
-    found = reference.relative_l2(result.out, exact.out)
-    bound = FLOOR_FACTOR * floor + FLOOR_OFFSET + SCORE_ERROR * largest_score
-    assert found <= bound, f"{what}: relative L2 {found:.4e}, want at most {bound:.4e} (rounding alone: {floor:.4e})"
-    assert bool((result.lse[~live] == -math.inf).all()), f"{what}: lse of rows without keys is not -inf"
-    size = float(exact.lse[live].abs().max()) if bool(live.any()) else 0.0
-    error = reference.max_abs_error(result.lse[live], exact.lse[live])
-    bound = SCORE_ERROR * (1.0 + size + largest_score)
-    assert error <= bound, f"{what}: lse is off by {error:.2e}, want at most {bound:.2e}"
+    heads, dim = 2, 128
+    page, pages, max_tokens = 48, 500, 20016
+
+    def __init__(self, kv_format: str, device: torch.device) -> None:
+        self.kv_format, self.device = kv_format, device
+        self.shape = (self.pages, self.page, self.heads, self.dim)
+        self.caches = make_cache("unbind", self.shape, kv_format, device)
+
+    def new_table(self, requests: int) -> Tensor:
+        """A table without a page."""
+        blocks = self.max_tokens // self.page
+        return torch.full((requests, blocks), -1, dtype=torch.int32, device=self.device)
+
+    def new_scales(self) -> dict[str, Tensor]:
+        """Scales on the device."""
+        return {name: torch.ones(1, device=self.device) for name in ("k_scale", "v_scale")}
+
+    def fill(self, seed: int, lengths: list[int], table: Tensor) -> None:
+        """Other values, in pages of another order; all that is not live is poison."""
+        rows = make_rows(lengths, self.page, self.pages, self.device, max_tokens=self.max_tokens, seed=seed)
+        for number, cache in enumerate(self.caches):
+            cache.copy_(stored_normals(self.shape, self.kv_format, self.device, 2 * seed + number))
+            poison_what_is_not_live(cache, rows.block_table, lengths, self.kv_format)
+        table.copy_(rows.block_table)
+
+
+def check_accuracy(result: Result, exact: AttentionResult, *, largest_score: float = 0.0, what: str = "") -> None:
+    """A result within the contract's distance of float64."""
+    attention_cases.check_near_rounding(
+        result, exact, factor=FLOOR_FACTOR, offset=FLOOR_OFFSET, what=what, largest_score=largest_score
+    )
 
 
 def check_variants(
@@ -220,16 +179,13 @@ def check(case: Case, *, largest_score: float = 0.0, value_size: float = 1.0, wh
     for variant, result in results.items():
         check_accuracy(result, exact, largest_score=largest_score, what=f"{what} {variant}")
     check_variants(
-        results["xqa"], results["scalar"], what, largest_score=largest_score,
+        results["xqa"],
+        results["scalar"],
+        what,
+        largest_score=largest_score,
         value_size=value_size * float(case.v_scale),
-    )  # fmt: skip
+    )
     return results["xqa"]
-
-
-def check_same_bits(actual: Result, expected: Result, what: str = "") -> None:
-    """Bit for bit, lse included."""
-    compare_bitwise(actual.out, expected.out, f"{what} out")
-    compare_bitwise(actual.lse, expected.lse, f"{what} lse")
 
 
 def launched(kernel: str) -> int:

@@ -8,8 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from sm70_kernels.ops import kv_cache
 from tests.ops import marks
 
+#: Page sizes that hybrid models force, and the smallest.
+PAGES = [16, 48, 784, 800, 848, 896, 1568, 1616, 1648, 1664, 1728, 3296, 3456]
+#: What an output holds where nothing may be written.
+SENTINEL = 12345.0
 FORMATS = ("e4m3", "e5m2", "fp16")
 #: Bytes of each format that are NaN: what tails and unused pages are poisoned with.
 POISON = {"e4m3": 0x7F, "e5m2": 0x7E, "fp16": 0x7E00}
@@ -142,3 +147,16 @@ def fill_live(cache: Tensor, rows: Rows, kv_format: str, seed: int) -> None:
 def canonical_nan(tensor: Tensor) -> Tensor:
     """FP16 with every NaN of one pattern: the contract says that NaN stays NaN, not which."""
     return torch.where(tensor.isnan(), torch.full_like(tensor, float("nan")), tensor)
+
+
+def gather(tokens: int = 640, rows: int = 2) -> tuple[Tensor, Tensor]:
+    """A gather of random bytes without NaN: ``rows`` x ``tokens`` / 16 tiles."""
+    generator = torch.Generator().manual_seed(5)
+    cache = torch.randint(0, 0x7F, (tokens // 16, 16, 1, 64), generator=generator).to(torch.uint8)
+    table = torch.stack([torch.randperm(tokens // 16, generator=generator) for _ in range(rows)]).to(torch.int32)
+    lens = torch.full((rows,), tokens, dtype=torch.int32)
+    out = torch.full((2, rows, tokens, 1, 64), -1.0, dtype=torch.float16)
+    kv_cache.gather_paged_kv(
+        cache, cache, table, lens, k_scale=0.5, v_scale=2.0, kv_format="e4m3", k_out=out[0], v_out=out[1]
+    )
+    return out[0], out[1]

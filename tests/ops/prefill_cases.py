@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,52 +14,33 @@ from sm70_kernels import reference
 from sm70_kernels.lab import emulator
 from sm70_kernels.ops import prefill
 from sm70_kernels.reference import AttentionResult
-from sm70_kernels.reference.compare import compare_bitwise
-from tests.ops import marks
+from tests.ops import attention_cases
+from tests.ops.attention_cases import SCORE_ERROR, UNWRITTEN, AttentionCase, Result, check_same_bits
+
+__all__ = ["Result", "check_same_bits"]
 
 #: Packed (query, head) rows, and keys, of a tile.
 TILE = 128
 #: Keys after which the output is folded into FP32.
 FOLD = 4096
 
-#: Sampled normals repeat with this period: prime, so that no two tokens hold the same values.
-_PERIOD = 1048583
-#: Keys that the reference reads at once: on a GPU as many as keep it busy.
-_CHUNK_KEYS = {"cpu": 16384, "cuda": 65536}
-#: What outputs hold before a run: an element that is not written fails every comparison.
-_UNWRITTEN = float("nan")
-
 #: The contract: relative L2 against float64.
 RELATIVE_L2 = 5e-4
-#: FP32 scores: their roundings, and the truncations of a tensor core, stay below 8 FP32 spacings of the largest score.
-SCORE_ERROR = 2.0**-20
 #: Weights are summed as FP16 operands: each is off by half a spacing, 2^-11 of it, at most.
 WEIGHT_ERROR = 2.0**-11
 #: Weights below this share of the largest are zero.
 SMALLEST_WEIGHT = 2.0**-29
 
 
-class Result(NamedTuple):
-    """Output FP16 ``[tokens, Hq, D]`` and natural logarithm of the denominators, FP32 ``[tokens, Hq]``."""
-
-    out: Tensor
-    lse: Tensor
-
-
 @dataclass(frozen=True)
-class Case:
+class Case(AttentionCase):
     """The arguments of a prefill call: one sequence, or several of ``lengths`` (queries, keys) one behind the other."""
 
-    q: Tensor
     k: Tensor
     v: Tensor
     lengths: list[tuple[int, int]] | None = None
     causal: bool = True
     softmax_scale: float | None = None
-
-    def but(self, **changes: Any) -> Case:
-        """The same call with other arguments."""
-        return replace(self, **changes)
 
     @functools.cached_property
     def ragged(self) -> dict[str, Tensor]:
@@ -74,33 +54,27 @@ class Case:
     def plan(self) -> prefill.PrefillPlan:
         lengths = self.lengths if self.lengths is not None else [(self.q.shape[0], self.k.shape[0])]
         return prefill.plan(
-            queries=max((pair[0] for pair in lengths), default=0), keys=max((pair[1] for pair in lengths), default=0),
-            query_heads=self.q.shape[1], kv_heads=self.k.shape[1], head_dim=self.q.shape[2],
-            sequences=None if self.lengths is None else len(lengths), device=self.q.device,
-        )  # fmt: skip
-
-    def new_result(self) -> Result:
-        """Outputs in which nothing is written yet."""
-        out = torch.full(self.q.shape, _UNWRITTEN, dtype=torch.float16, device=self.q.device)
-        return Result(out, torch.full(self.q.shape[:2], _UNWRITTEN, device=self.q.device))
+            max_seqlen_q=max((pair[0] for pair in lengths), default=0),
+            max_seqlen_k=max((pair[1] for pair in lengths), default=0),
+            query_heads=self.q.shape[1],
+            kv_heads=self.k.shape[1],
+            head_dim=self.q.shape[2],
+            sequences=None if self.lengths is None else len(lengths),
+            device=self.q.device,
+        )
 
     def run(self, into: Result | None = None, workspace: Tensor | None = None) -> Result:
-        """Run in a workspace of NaN: what a launch did not write can't pass for a state."""
+        """Run in a workspace of NaN."""
         planned = self.plan()
-        result = self.new_result() if into is None else into
-        if workspace is None:
-            workspace = planned.new_workspace().fill_(0xFF)
-        marks.undefined(workspace)
-        planned.run(
-            self.q, self.k, self.v, **self.ragged, softmax_scale=self.softmax_scale, causal=self.causal,
-            out=result.out, lse=result.lse, workspace=workspace,
-        )  # fmt: skip
+        result, buffers = self.buffers(planned, into, workspace)
+        named = {**self.ragged, "softmax_scale": self.softmax_scale, "causal": self.causal}
+        planned.run(self.q, self.k, self.v, **named, **buffers)
         return result
 
     def exact(self, rows: Tensor | None = None) -> AttentionResult:
         """The float64 reference, token-major; of some rows where there is one sequence."""
         scale = self.softmax_scale or 1.0 / math.sqrt(self.q.shape[2])
-        chunk = _CHUNK_KEYS[self.q.device.type]
+        chunk = attention_cases.CHUNK_KEYS[self.q.device.type]
         if self.lengths is None:
             whole = self._exact_sequence(slice(None), slice(None), scale, chunk, rows)
             return AttentionResult(whole.out[0], whole.lse[0])
@@ -114,27 +88,27 @@ class Case:
         self, queries: slice, keys: slice, scale: float, chunk: int, rows: Tensor | None
     ) -> AttentionResult:
         return reference.prefill_attention(
-            self.q[queries][None], self.k[keys][None], self.v[keys][None], scale, causal=self.causal, rows=rows,
+            self.q[queries][None],
+            self.k[keys][None],
+            self.v[keys][None],
+            scale,
+            causal=self.causal,
+            rows=rows,
             chunk_keys=chunk,
-        )  # fmt: skip
-
-
-@functools.lru_cache(maxsize=16)
-def _normals(count: int, seed: int) -> Tensor:
-    return torch.randn(count, generator=torch.Generator().manual_seed(seed)).half()
+        )
 
 
 def normals(shape: tuple[int, ...], device: torch.device, seed: int) -> Tensor:
     """FP16 normal values, the same on every device."""
-    wanted = math.prod(shape)
-    values = _normals(min(wanted, _PERIOD), seed).to(device)
-    return values.repeat(-(-wanted // max(1, len(values))))[:wanted].view(shape)
+    count = min(math.prod(shape), attention_cases.PERIOD)
+    return attention_cases.repeated(attention_cases.sampled_normals(count, torch.float16, seed).to(device), shape)
 
 
 def between_nans(values: Tensor, tokens: int = TILE) -> Tensor:
     """A copy whose memory goes on, before and behind, with NaN tokens."""
-    memory = torch.full((len(values) + 2 * tokens, *values.shape[1:]), _UNWRITTEN, dtype=values.dtype,
-                        device=values.device)  # fmt: skip
+    memory = torch.full(
+        (len(values) + 2 * tokens, *values.shape[1:]), UNWRITTEN, dtype=values.dtype, device=values.device
+    )
     memory[tokens : tokens + len(values)] = values
     return memory[tokens : tokens + len(values)]
 
@@ -165,15 +139,11 @@ def check_accuracy(
 
     Scores of normal data are small; larger ones are named: an error in a score is a relative error in a weight.
     """
-    live = exact.lse != -math.inf
     found = reference.relative_l2(result.out, exact.out)
     bound = RELATIVE_L2 + SCORE_ERROR * largest_score
     assert found <= bound, f"{what}: relative L2 {found:.4e}, want at most {bound:.4e}"
-    assert bool((result.lse[~live] == -math.inf).all()), f"{what}: lse of rows without keys is not -inf"
-    size = float(exact.lse[live].abs().max()) if bool(live.any()) else 0.0
-    error = reference.max_abs_error(result.lse[live], exact.lse[live])
-    bound = WEIGHT_ERROR + keys * SMALLEST_WEIGHT + SCORE_ERROR * (1.0 + size + largest_score)
-    assert error <= bound, f"{what}: lse is off by {error:.2e}, want at most {bound:.2e}"
+    error = WEIGHT_ERROR + keys * SMALLEST_WEIGHT
+    attention_cases.check_lse(result, exact, error=error, what=what, largest_score=largest_score)
 
 
 def check(case: Case, *, largest_score: float = 0.0, what: str = "") -> Result:
@@ -208,12 +178,6 @@ def check_sampled(case: Case, *, blocks: int, rows: int = 16, largest_score: flo
     exact = case.exact(sampled)
     check_accuracy(Result(result.out[sampled], result.lse[sampled]), exact, largest_score=largest_score)
     return result
-
-
-def check_same_bits(actual: Result, expected: Result, what: str = "") -> None:
-    """Bit for bit, lse included."""
-    compare_bitwise(actual.out, expected.out, f"{what} out")
-    compare_bitwise(actual.lse, expected.lse, f"{what} lse")
 
 
 def launched(kernel: str) -> int:

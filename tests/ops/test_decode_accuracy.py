@@ -148,9 +148,14 @@ def test_one_key_above_all_others_at_every_place(device: torch.device, variant: 
     blocks = key.shape[0]
     table = torch.arange(rows * blocks, dtype=torch.int32, device=device).view(rows, blocks)
     spiked = Case(
-        q, keys.view(-1, 16, 1, 64), value.repeat(rows, 1, 1, 1), table,
-        torch.full((rows,), length, dtype=torch.int32, device=device), "e4m3", softmax_scale=0.25,
-    )  # fmt: skip
+        q,
+        keys.view(-1, 16, 1, 64),
+        value.repeat(rows, 1, 1, 1),
+        table,
+        torch.full((rows,), length, dtype=torch.int32, device=device),
+        "e4m3",
+        softmax_scale=0.25,
+    )
     out = spiked.run(variant).out
     expected = reference.dequantize_fp16(value.view(-1, 64)[torch.tensor(tokens)], 1.0, "e4m3")
     assert torch.equal(out, expected[:, None].expand(rows, 2, 64))

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.ops.decode_cases import FORMATS, VARIANTS, check, check_same_bits, make_case
-from tests.ops.test_decode_lengths import PAGES
+from tests.ops.kv_cases import PAGES
 
 K = 1024
 BATCHES = [1, 2, 4, 8, 16, 32]
@@ -37,8 +37,10 @@ def test_other_formats(cuda_device: torch.device, batch: int, context: int, page
     check(make_case([context] * batch, page=page, kv_format=kv_format, device=cuda_device))
 
 
-@pytest.mark.parametrize("group,kv_heads,head_dim", [(8, 1, 128), (4, 8, 128), (16, 1, 128), (16, 2, 256), (1, 8, 64),
-                                                     (1, 1, 256), (7, 2, 64)])  # fmt: skip
+@pytest.mark.parametrize(
+    "group,kv_heads,head_dim",
+    [(8, 1, 128), (4, 8, 128), (16, 1, 128), (16, 2, 256), (1, 8, 64), (1, 1, 256), (7, 2, 64)],
+)
 @pytest.mark.parametrize("kv_format", FORMATS)
 def test_other_shapes(cuda_device: torch.device, kv_format: str, group: int, kv_heads: int, head_dim: int) -> None:
     shape = {"group": group, "kv_heads": kv_heads, "head_dim": head_dim, "kv_format": kv_format}

@@ -203,7 +203,8 @@ def test_rows_of_requests(device: torch.device, kv_format: str) -> None:
 def test_more_requests_than_rows(device: torch.device) -> None:
     case = make_case([100, 200, 300], head_dim=64, device=device)
     one = case.but(
-        q=case.q[2:], seq_lens=case.seq_lens[2:],
+        q=case.q[2:],
+        seq_lens=case.seq_lens[2:],
         row_requests=torch.tensor([2], dtype=torch.int32, device=device),
-    )  # fmt: skip
+    )
     check_same_bits(one.run(), picked(case.run(), [2]))

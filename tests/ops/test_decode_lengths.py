@@ -7,9 +7,7 @@ import torch
 
 from sm70_kernels.ops import decode
 from tests.ops.decode_cases import FORMATS, LEAF, VARIANTS, check, check_accuracy, launched, make_case
-
-#: Page sizes that hybrid models force, and the smallest.
-PAGES = [16, 48, 784, 800, 848, 896, 1568, 1616, 1648, 1664, 1728, 3296, 3456]
+from tests.ops.kv_cases import PAGES
 
 
 def off(*multiples: int) -> list[int]:

@@ -201,8 +201,9 @@ def run_one_leaf(case: Case, *, masked: bool) -> Tensor:
 
 
 def short_rows(kv_format: str, device: torch.device) -> Case:
-    return make_case([1, 17, 47, 100, LEAF - 1], page=16, head_dim=64, kv_format=kv_format, device=device,
-                     spare_blocks=0)  # fmt: skip
+    return make_case(
+        [1, 17, 47, 100, LEAF - 1], page=16, head_dim=64, kv_format=kv_format, device=device, spare_blocks=0
+    )
 
 
 @pytest.mark.usefixtures("unmasked_operator", "unwatched")

@@ -11,24 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from sm70_kernels.lab import emulator
 from sm70_kernels.ops import kv_cache
 from sm70_kernels.reference.compare import compare_bitwise
+from tests.ops.kv_cases import gather
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def gather(tokens: int = 640, rows: int = 2) -> tuple[Tensor, Tensor]:
-    """A gather of random bytes without NaN: ``rows`` x ``tokens`` / 16 tiles."""
-    generator = torch.Generator().manual_seed(5)
-    cache = torch.randint(0, 0x7F, (tokens // 16, 16, 1, 64), generator=generator).to(torch.uint8)
-    table = torch.stack([torch.randperm(tokens // 16, generator=generator) for _ in range(rows)]).to(torch.int32)
-    lens = torch.full((rows,), tokens, dtype=torch.int32)
-    out = torch.full((2, rows, tokens, 1, 64), -1.0, dtype=torch.float16)
-    kv_cache.gather_paged_kv(cache, cache, table, lens, 0.5, 2.0, kv_format="e4m3", k_out=out[0], v_out=out[1])
-    return out[0], out[1]
 
 
 def test_off_unless_switched_on() -> None:
@@ -114,7 +103,7 @@ def test_a_thread_has_its_own_switch() -> None:
 def test_environment_variable(value: str, outcome: str) -> None:
     code = """
 try:
-    from tests.ops.test_emulator_context import gather
+    from tests.ops.kv_cases import gather
     gather(); print("ran")
 except RuntimeError as error:
     print(error)
@@ -128,10 +117,21 @@ except RuntimeError as error:
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"tensor_rounding": "up"}, {"seed": -1}, {"max_blocks": 0}, {"threads": 0}, {"multiprocessors": 0},
-     {"instruction_limit": -5}, {"seed": 2**64}, {"seed": "1"}, {"max_blocks": 2**64}, {"threads": 2.0},
-     {"multiprocessors": None}, {"multiprocessors": 2**31}],
-)  # fmt: skip
+    [
+        {"tensor_rounding": "up"},
+        {"seed": -1},
+        {"max_blocks": 0},
+        {"threads": 0},
+        {"multiprocessors": 0},
+        {"instruction_limit": -5},
+        {"seed": 2**64},
+        {"seed": "1"},
+        {"max_blocks": 2**64},
+        {"threads": 2.0},
+        {"multiprocessors": None},
+        {"multiprocessors": 2**31},
+    ],
+)
 def test_bad_options_are_refused(arguments: dict[str, Any]) -> None:
     (name,) = arguments
     with pytest.raises(ValueError, match=f"argument '{name}': got .*, want "), emulator.enabled(**arguments):

@@ -14,14 +14,13 @@ from tests.ops.kv_cases import (
     FORMATS,
     HEADS,
     LAYOUTS,
+    SENTINEL,
     canonical_nan,
     empty_pool,
     fill_live,
     make_cache,
     make_rows,
 )
-
-SENTINEL = 12345.0  # what the output holds where nothing may be written
 
 
 def expected_gather(
@@ -36,9 +35,17 @@ def expected_gather(
     """The reference's result in an output full of sentinels, on the CPU."""
     k, v = (torch.full(shape, SENTINEL, dtype=torch.float16) for _ in range(2))
     reference.paged.gather_paged_kv(
-        caches[0].cpu(), caches[1].cpu(), table.cpu(), lens.cpu(), *scales, kv_format, k, v,
-        None if out_table is None else out_table.cpu(),
-    )  # fmt: skip
+        caches[0].cpu(),
+        caches[1].cpu(),
+        table.cpu(),
+        lens.cpu(),
+        k_scale=scales[0],
+        v_scale=scales[1],
+        kv_format=kv_format,
+        k_out=k,
+        v_out=v,
+        out_block_table=None if out_table is None else out_table.cpu(),
+    )
     return k, v
 
 
@@ -55,7 +62,15 @@ def check_gather(
     device = caches[0].device
     k, v = (torch.full(shape, SENTINEL, dtype=torch.float16, device=device) for _ in range(2))
     kv_cache.gather_paged_kv(
-        *caches, rows_table, lens, *scales, kv_format=kv_format, k_out=k, v_out=v, out_block_table=out_table
+        *caches,
+        rows_table,
+        lens,
+        k_scale=scales[0],
+        v_scale=scales[1],
+        kv_format=kv_format,
+        k_out=k,
+        v_out=v,
+        out_block_table=out_table,
     )
     expected = expected_gather(caches, rows_table, lens, scales, kv_format, shape, out_table)
     compare_bitwise(canonical_nan(k.cpu()), canonical_nan(expected[0]), "k_out")
@@ -193,7 +208,7 @@ def test_device_scales_and_poison_stay_apart(device: torch.device) -> None:
         fill_live(cache, rows, "e4m3", seed)
     scale = torch.tensor([0.25], device=device)
     outputs = kv_cache.gather_paged_kv(
-        *caches, rows.block_table, rows.seq_lens, scale, scale * 2, kv_format="fp8", max_tokens=32
+        *caches, rows.block_table, rows.seq_lens, k_scale=scale, v_scale=scale * 2, kv_format="fp8", max_tokens=32
     )
     expected = expected_gather(caches, rows.block_table, rows.seq_lens, (0.25, 0.5), "e4m3", (1, 32, 1, 64))
     for got, want in zip(outputs, expected, strict=True):
@@ -206,7 +221,7 @@ def test_bad_device_scale_gives_nan(device: torch.device, bad: float) -> None:
     table = torch.zeros(1, 1, dtype=torch.int32, device=device)
     lens = torch.tensor([16], dtype=torch.int32, device=device)
     scale = torch.tensor(bad, device=device)
-    k, v = kv_cache.gather_paged_kv(cache, cache, table, lens, scale, 1.0, kv_format="e4m3", max_tokens=16)
+    k, v = kv_cache.gather_paged_kv(cache, cache, table, lens, k_scale=scale, kv_format="e4m3", max_tokens=16)
     assert bool(k.isnan().all()) and bool((v == 0).all())
 
 

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from sm70_kernels.lab import emulator
 from sm70_kernels.ops import kv_cache
 from sm70_kernels.reference.compare import compare_bitwise
-from tests.ops.kv_cases import fill_live, make_cache, make_rows
-from tests.ops.test_kv_cache_gather import SENTINEL
+from tests.ops import integration_cases
+from tests.ops.kv_cases import SENTINEL, fill_live, make_cache, make_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,7 +28,7 @@ def test_gather_graph_serves_other_lengths_pages_and_scales(cuda_device: torch.d
     k, v = (torch.full((4, max_tokens, 1, 64), SENTINEL, dtype=torch.float16, device=cuda_device) for _ in range(2))
 
     def call() -> None:
-        kv_cache.gather_paged_kv(*caches, table, lens, scale, scale, kv_format="e4m3", k_out=k, v_out=v)
+        kv_cache.gather_paged_kv(*caches, table, lens, k_scale=scale, v_scale=scale, kv_format="e4m3", k_out=k, v_out=v)
 
     call()
     graph = torch.cuda.CUDAGraph()
@@ -60,10 +59,12 @@ def test_six_replays_are_bitwise_equal(device: torch.device) -> None:
     rows = make_rows([300, 77, 200], 16, 40, device, max_tokens=320)
     for seed, cache in enumerate(caches):
         fill_live(cache, rows, "e5m2", seed)
-    first = kv_cache.gather_paged_kv(*caches, rows.block_table, rows.seq_lens, 0.7, kv_format="e5m2", max_tokens=304)
+    first = kv_cache.gather_paged_kv(
+        *caches, rows.block_table, rows.seq_lens, k_scale=0.7, kv_format="e5m2", max_tokens=304
+    )
     for _ in range(5):
         again = kv_cache.gather_paged_kv(
-            *caches, rows.block_table, rows.seq_lens, 0.7, kv_format="e5m2", max_tokens=304
+            *caches, rows.block_table, rows.seq_lens, k_scale=0.7, kv_format="e5m2", max_tokens=304
         )
         for row, length in enumerate(rows.lengths):
             compare_bitwise(again[0][row, :length].cpu(), first[0][row, :length].cpu())
@@ -74,10 +75,10 @@ def test_write_graph(cuda_device: torch.device) -> None:
     k = torch.ones(4, 1, 64, dtype=torch.float16, device=cuda_device)
     slots = torch.full((4,), -1, dtype=torch.int64, device=cuda_device)
     scale = torch.ones(1, device=cuda_device)
-    kv_cache.write_paged_kv(k, k, *caches, slots, scale, scale, kv_format="e4m3")
+    kv_cache.write_paged_kv(k, k, *caches, slots, k_scale=scale, v_scale=scale, kv_format="e4m3")
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        kv_cache.write_paged_kv(k, k, *caches, slots, scale, scale, kv_format="e4m3")
+        kv_cache.write_paged_kv(k, k, *caches, slots, k_scale=scale, v_scale=scale, kv_format="e4m3")
     caches[0].zero_(), caches[1].zero_()
     slots.copy_(torch.tensor([3, -1, 63, 17]))
     scale.fill_(0.5)
@@ -198,10 +199,7 @@ def test_bad_index_stops_the_kernel(cuda_device: torch.device, action: str) -> N
 
 @pytest.mark.parametrize("action", BAD_INDICES.values(), ids=BAD_INDICES.keys())
 def test_bad_index_stops_the_emulated_kernel(action: str) -> None:
-    names: dict[str, object] = {}
-    exec(SETUP.replace('"cuda"', '"cpu"'), names)
-    with emulator.enabled(), pytest.raises(RuntimeError, match=r"kv_cache_\w+_e4m3_x8\+0x[0-9a-f]+: BPT.TRAP"):
-        exec(action, names)
+    integration_cases.check_emulated_trap(SETUP, action, r"kv_cache_\w+_e4m3_x8")
 
 
 def test_first_use_by_many_threads(cuda_device: torch.device) -> None:

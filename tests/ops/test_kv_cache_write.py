@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -27,8 +29,9 @@ def check_write(
 ) -> None:
     """Run the operator and compare the whole caches, untouched slots included."""
     expected = [cache.cpu().clone() for cache in caches]
-    reference.paged.write_paged_kv(k.cpu(), v.cpu(), *expected, slots.cpu(), *scales, kv_format)
-    kv_cache.write_paged_kv(k, v, *caches, slots, *scales, kv_format=kv_format)
+    kinds: dict[str, Any] = {"k_scale": scales[0], "v_scale": scales[1], "kv_format": kv_format}
+    reference.paged.write_paged_kv(k.cpu(), v.cpu(), *expected, slots.cpu(), **kinds)
+    kv_cache.write_paged_kv(k, v, *caches, slots, **kinds)
     for got, want, name in zip(caches, expected, ("key_cache", "value_cache"), strict=True):
         if kv_format == "fp16":
             compare_bitwise(canonical_nan(got.cpu()), canonical_nan(want), name)
@@ -71,9 +74,9 @@ def test_device_scales_store_what_host_scales_do(device: torch.device, kv_format
     slots = torch.arange(256, device=device)
     for scale in (0.37, 1.0, *NOT_SPLIT, 1e-38, 3e38):
         host, on_device = (make_cache("contiguous", (16, 16, 1, 256), kv_format, device) for _ in range(2))
-        kv_cache.write_paged_kv(k, k, *host, slots, scale, 2.0, kv_format=kv_format)
-        tensors = [torch.tensor([value], device=device) for value in (scale, 2.0)]
-        kv_cache.write_paged_kv(k, k, *on_device, slots, *tensors, kv_format=kv_format)
+        kv_cache.write_paged_kv(k, k, *host, slots, k_scale=scale, v_scale=2.0, kv_format=kv_format)
+        k_scale, v_scale = (torch.tensor([value], device=device) for value in (scale, 2.0))
+        kv_cache.write_paged_kv(k, k, *on_device, slots, k_scale=k_scale, v_scale=v_scale, kv_format=kv_format)
         for got, want in zip(on_device, host, strict=True):
             compare_bitwise(got.cpu(), want.cpu(), f"scale {scale}")
 
@@ -115,7 +118,7 @@ def test_bad_device_scale_stores_nan(device: torch.device, bad: float) -> None:
     key.zero_(), value.zero_()
     k = torch.ones(16, 1, 64, dtype=torch.float16, device=device)
     slots = torch.arange(16, device=device)
-    kv_cache.write_paged_kv(k, k, key, value, slots, 1.0, torch.tensor([bad], device=device), kv_format="fp8")
+    kv_cache.write_paged_kv(k, k, key, value, slots, v_scale=torch.tensor([bad], device=device), kv_format="fp8")
     assert bool((key == 0x38).all()) and bool((value == 0x7F).all())
 
 

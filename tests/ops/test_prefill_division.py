@@ -88,7 +88,7 @@ def workspace_bytes(
     queries: int, keys: int, group: int = 6, kv_heads: int = 1, head_dim: int = 256, sequences: int | None = None
 ) -> int:
     return prefill.plan(
-        queries=queries, keys=keys, query_heads=group * kv_heads, kv_heads=kv_heads, head_dim=head_dim,
+        max_seqlen_q=queries, max_seqlen_k=keys, query_heads=group * kv_heads, kv_heads=kv_heads, head_dim=head_dim,
         sequences=sequences, device="cpu",
     ).workspace_bytes  # fmt: skip
 
@@ -127,6 +127,6 @@ def test_the_workspace_follows_from_shapes_and_multiprocessors_alone() -> None:
         with emulator.enabled(multiprocessors=multiprocessors):
             sizes.append(workspace_bytes(8192, 262144))
             assert prefill.plan(
-                queries=8192, keys=262144, query_heads=6, kv_heads=1, head_dim=256, device="cpu"
+                max_seqlen_q=8192, max_seqlen_k=262144, query_heads=6, kv_heads=1, head_dim=256, device="cpu"
             ).multiprocessors == multiprocessors  # fmt: skip
     assert sizes[0] != sizes[1]

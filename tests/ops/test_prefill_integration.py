@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 import torch
 from torch import Tensor
 
-from sm70_kernels.lab import emulator
 from sm70_kernels.ops import prefill
-from tests.ops.fresh_process import start
+from tests.ops import integration_cases
 from tests.ops.prefill_cases import Case, Result, check_accuracy, check_same_bits, make_case, normals
-
-NAN = float("nan")
 
 
 def test_a_graph_serves_other_inputs(cuda_device: torch.device) -> None:
     """Captured once; replayed with other Q, K and V: the bits of an eager call, which float64 vouches for."""
     case = make_case((300, 3000), group=6, head_dim=256, device=cuda_device)
     into, workspace = case.new_result(), case.plan().new_workspace()
-    case.run(into, workspace)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        case.run(into, workspace)
+    graph = integration_cases.captured(lambda: case.run(into, workspace))
     for seed in (1, 2, 1):
         for number, tensor in enumerate((case.q, case.k, case.v)):
             tensor.copy_(normals(tuple(tensor.shape), cuda_device, 10 * seed + number))
-        for tensor in into:
-            tensor.fill_(NAN)
-        workspace.fill_(0xFF)
-        graph.replay()
+        result = integration_cases.replayed(graph, into, workspace)
         eager = case.run()
-        check_same_bits(into, eager, f"seed {seed}:")
+        check_same_bits(result, eager, f"seed {seed}:")
         check_accuracy(eager, case.exact())
 
 
@@ -45,20 +34,23 @@ STEPS = [
 def test_a_graph_of_a_ragged_batch_serves_other_lengths(cuda_device: torch.device) -> None:
     """Lengths are read on the device: captured with empty sequences, replayed with others."""
     source = make_case((100 * 3, 3000 * 3), group=3, kv_heads=2, head_dim=128, device=cuda_device)
-    planned = prefill.plan(queries=100, keys=3000, query_heads=6, kv_heads=2, head_dim=128, sequences=3)
+    planned = prefill.plan(max_seqlen_q=100, max_seqlen_k=3000, query_heads=6, kv_heads=2, head_dim=128, sequences=3)
     offsets = [torch.zeros(4, dtype=torch.int32, device=cuda_device) for _ in range(2)]
     into, workspace = source.new_result(), planned.new_workspace()
 
     def call() -> None:
         planned.run(
-            source.q, source.k, source.v, cu_seqlens_q=offsets[0], cu_seqlens_k=offsets[1], out=into.out, lse=into.lse,
+            source.q,
+            source.k,
+            source.v,
+            cu_seqlens_q=offsets[0],
+            cu_seqlens_k=offsets[1],
+            out=into.out,
+            lse=into.lse,
             workspace=workspace,
-        )  # fmt: skip
+        )
 
-    call()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
+    graph = integration_cases.captured(call)
     for lengths in STEPS:
         queries, keys = (sum(pair[i] for pair in lengths) for i in (0, 1))
         case = Case(source.q[:queries], source.k[:keys], source.v[:keys], lengths)
@@ -66,11 +58,10 @@ def test_a_graph_of_a_ragged_batch_serves_other_lengths(cuda_device: torch.devic
             target.copy_(wanted)
         results = []
         for run in (graph.replay, call):
-            for tensor in into:
-                tensor.fill_(NAN)
+            into.forget()
             workspace.fill_(0xFF)
             run()
-            results.append(Result(into.out.clone(), into.lse.clone()))
+            results.append(into.copy())
         check_same_bits(results[0], results[1], f"lengths {lengths}:")
         assert bool(into.out[queries:].isnan().all())
         if queries:
@@ -78,70 +69,20 @@ def test_a_graph_of_a_ragged_batch_serves_other_lengths(cuda_device: torch.devic
 
 
 def test_six_replays_are_bitwise_equal(cuda_device: torch.device) -> None:
-    case = make_case((2000, 20000), device=cuda_device)
-    into, workspace = case.new_result(), case.plan().new_workspace()
-    first = case.run()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        case.run(into, workspace)
-    for replay in range(6):
-        workspace.fill_(replay * 51)
-        graph.replay()
-        check_same_bits(into, first, f"replay {replay}:")
+    integration_cases.check_six_replays(make_case((2000, 20000), device=cuda_device))
 
 
 def test_current_stream_is_used(cuda_device: torch.device) -> None:
-    case = make_case((30, 300), head_dim=64, device=cuda_device)
-    into, workspace = case.new_result(), case.plan().new_workspace()
-    expected = case.run()
-    side = torch.cuda.Stream()
-    torch.cuda.synchronize()
-    with torch.cuda.stream(side):
-        torch.cuda._sleep(200_000_000)  # the kernels must queue behind this on the side stream
-        case.run(into, workspace)
-    assert bool(into.out.isnan().all()), "the kernels did not wait for their stream"
-    side.synchronize()
-    check_same_bits(into, expected)
+    integration_cases.check_current_stream(make_case((30, 300), head_dim=64, device=cuda_device))
 
 
 def test_two_streams_at_once(cuda_device: torch.device) -> None:
-    """Each with a workspace of its own: the bits of one alone."""
     cases = [make_case((1000, 9000), seed=seed, device=cuda_device) for seed in (1, 2)]
-    expected = [case.run() for case in cases]
-    intos = [case.new_result() for case in cases]
-    workspaces = [case.plan().new_workspace().fill_(0xFF) for case in cases]
-    streams = [torch.cuda.Stream() for _ in cases]
-    torch.cuda.synchronize()
-    for _ in range(10):
-        for case, into, workspace, stream in zip(cases, intos, workspaces, streams, strict=True):
-            with torch.cuda.stream(stream):
-                case.run(into, workspace)
-    torch.cuda.synchronize()
-    for into, want in zip(intos, expected, strict=True):
-        check_same_bits(into, want)
+    integration_cases.check_streams_at_once(cases, repeats=10)
 
 
 def test_threads_at_once(device: torch.device) -> None:
-    case = make_case((20, 600), head_dim=64, device=device)
-    expected = case.run()
-    results: list[Result] = []
-
-    def work() -> None:
-        # A thread has its own emulator switch and current stream.
-        if device.type == "cpu":
-            with emulator.enabled():
-                results.extend(case.run() for _ in range(2))
-        else:
-            results.extend(case.run() for _ in range(2))
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(results) == 8
-    for result in results:
-        check_same_bits(result, expected)
+    integration_cases.check_threads_at_once(make_case((20, 600), head_dim=64, device=device), repeats=2)
 
 
 def test_opcheck(device: torch.device) -> None:
@@ -158,7 +99,9 @@ def test_opcheck(device: torch.device) -> None:
 def test_compiled_plan_without_recompiles(device: torch.device) -> None:
     """One plan of a ragged batch: other lengths are other data."""
     batches = [[(5, 40), (15, 60)], [(20, 20), (0, 80)], [(1, 99), (19, 1)]]
-    planned = prefill.plan(queries=20, keys=100, query_heads=6, kv_heads=1, head_dim=64, sequences=2, device=device)
+    planned = prefill.plan(
+        max_seqlen_q=20, max_seqlen_k=100, query_heads=6, kv_heads=1, head_dim=64, sequences=2, device=device
+    )
     workspace = planned.new_workspace()
 
     def step(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor) -> tuple[Tensor, Tensor]:
@@ -175,17 +118,21 @@ def test_compiled_plan_without_recompiles(device: torch.device) -> None:
         )
         return out + 1, lse
 
-    torch._dynamo.reset()
-    compiled = torch.compile(step, fullgraph=True)
+    compiled = integration_cases.compiled(step, device, on_cpu="inductor")
     with torch._dynamo.config.patch(error_on_recompile=True):
         for seed, lengths in enumerate(batches):
             case = make_case((20, 100), head_dim=64, device=device, seed=seed, causal=False)
             offsets = case.but(lengths=lengths).ragged.values()
             into = case.new_result()
             planned.run(
-                case.q * 2, case.k, case.v, **case.but(lengths=lengths).ragged, causal=False, out=into.out,
+                case.q * 2,
+                case.k,
+                case.v,
+                **case.but(lengths=lengths).ragged,
+                causal=False,
+                out=into.out,
                 lse=into.lse,
-            )  # fmt: skip
+            )
             out, lse = compiled(case.q, case.k, case.v, *offsets)
             check_same_bits(Result(out, lse), Result(into.out + 1, into.lse))
 
@@ -196,8 +143,7 @@ def test_compiled_functional_form(device: torch.device) -> None:
     def step(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return prefill.prefill(q, k, v) * 2
 
-    torch._dynamo.reset()
-    compiled = torch.compile(step, fullgraph=True)
+    compiled = integration_cases.compiled(step, device, on_cpu="inductor")
     for lengths in ((20, 100), (7, 300), (7, 7)):
         case = make_case(lengths, head_dim=64, device=device)
         out = compiled(case.q[None], case.k[None], case.v[None])
@@ -214,8 +160,7 @@ def test_compiled_prefill_over_pages(device: torch.device) -> None:
     def step(q: Tensor, lengths: Tensor) -> Tensor:
         return prefill.prefill_paged(q, *cache.unbind(0), table, lengths, gathered=gathered) + 1
 
-    torch._dynamo.reset()
-    compiled = torch.compile(step, fullgraph=True)
+    compiled = integration_cases.compiled(step, device, on_cpu="inductor")
     with torch._dynamo.config.patch(error_on_recompile=True):
         for length in (5, 128, 77):
             lengths = torch.tensor([length], dtype=torch.int32, device=device)
@@ -223,14 +168,8 @@ def test_compiled_prefill_over_pages(device: torch.device) -> None:
 
 
 def test_fake_tensors_have_the_shapes_of_results() -> None:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     case = make_case((20, 100), head_dim=64, device=torch.device("cpu"))
-    planned = case.plan()
-    with FakeTensorMode() as mode:
-        fakes = [mode.from_tensor(tensor) for tensor in (case.q, case.k, case.v)]
-        out = planned.run(*fakes)
-    assert out.shape == case.q.shape and out.dtype == torch.float16
+    integration_cases.check_fake_result(case, (case.q, case.k, case.v))
 
 
 SETUP = """
@@ -263,61 +202,25 @@ BAD_OFFSETS = {
 
 @pytest.mark.parametrize("action", BAD_OFFSETS.values(), ids=BAD_OFFSETS.keys())
 def test_bad_offsets_stop_the_emulated_kernel(action: str) -> None:
-    names: dict[str, object] = {}
-    exec(SETUP.replace('"cuda"', '"cpu"'), names)
-    with emulator.enabled(), pytest.raises(RuntimeError, match=r"prefill_d64_a16\w*\+0x[0-9a-f]+: BPT.TRAP"):
-        exec(action, names)
+    integration_cases.check_emulated_trap(SETUP, action, r"prefill_d64_a16\w*")
 
 
 def test_bad_offsets_stop_the_kernel(cuda_device: torch.device) -> None:
-    """Each in a process of its own, since a trap ends a context; all at once, since a start takes seconds."""
-    processes = {name: start(f"{SETUP}\n{action}\ntorch.cuda.synchronize()") for name, action in BAD_OFFSETS.items()}
-    processes["none"] = start(f"{SETUP}\nrun()\ntorch.cuda.synchronize()")
-    for name, process in processes.items():
-        _, errors = process.communicate(timeout=300)
-        if name == "none":
-            assert process.returncode == 0, errors
-        else:
-            assert process.returncode != 0 and ("CUDA error" in errors or "cudaError" in errors), f"{name}: {errors}"
+    integration_cases.check_traps(SETUP, BAD_OFFSETS)
 
 
 def test_first_call_of_a_process_inside_a_capture(cuda_device: torch.device) -> None:
-    process = start(
-        SETUP
-        + """
+    outputs = """
 out = torch.zeros(6, 3, 64, dtype=torch.float16, device="cuda")
 workspace = torch.empty(prefill.MAX_WORKSPACE_BYTES, dtype=torch.uint8, device="cuda")
-graph = torch.cuda.CUDAGraph()
-with torch.cuda.graph(graph):
-    prefill.prefill(q, k, k, out=out, workspace=workspace)
-assert int(out.count_nonzero()) == 0
-graph.replay(); torch.cuda.synchronize()
-assert bool((out == 1).all()), out
 """
-    )
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
+    run = "prefill.prefill(q, k, k, out=out, workspace=workspace)"
+    integration_cases.check_first_call_inside_a_capture(SETUP + outputs, run)
 
 
 def test_several_devices_in_one_process(cuda_device: torch.device) -> None:
-    if torch.cuda.device_count() < 2:
-        pytest.skip("one GPU here: nothing to tell apart")
-    first = make_case((100, 3000), device=torch.device("cuda", 0)).run()
-    for index in (1, 0):
-        result = make_case((100, 3000), device=torch.device("cuda", index)).run()
-        check_same_bits(Result(result.out.cpu(), result.lse.cpu()), Result(first.out.cpu(), first.lse.cpu()))
+    integration_cases.check_devices(lambda where: make_case((100, 3000), device=where))
 
 
 def test_nothing_is_allocated_or_synchronised(cuda_device: torch.device) -> None:
-    """With outputs and workspace at hand, a run leaves the allocator alone and does not wait."""
-    case = make_case((100, 3000), device=cuda_device)
-    into, workspace = case.new_result(), case.plan().new_workspace()
-    case.run(into, workspace)
-    torch.cuda.synchronize()
-    allocations = torch.cuda.memory_stats()["allocation.all.allocated"]
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        case.run(into, workspace)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-    assert torch.cuda.memory_stats()["allocation.all.allocated"] == allocations
+    integration_cases.check_nothing_is_allocated_or_synchronised(make_case((100, 3000), device=cuda_device))

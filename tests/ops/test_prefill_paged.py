@@ -50,9 +50,16 @@ def test_tokens_of_no_sequence_are_not_written(device: torch.device) -> None:
     offsets = [torch.tensor(of, dtype=torch.int32, device=device) for of in ([4, 20], [10, 50])]
     result = case.new_result()
     prefill.prefill(
-        case.q, case.k, case.v, cu_seqlens_q=offsets[0], cu_seqlens_k=offsets[1], max_seqlen_q=16, max_seqlen_k=40,
-        out=result.out, lse=result.lse,
-    )  # fmt: skip
+        case.q,
+        case.k,
+        case.v,
+        cu_seqlens_q=offsets[0],
+        cu_seqlens_k=offsets[1],
+        max_seqlen_q=16,
+        max_seqlen_k=40,
+        out=result.out,
+        lse=result.lse,
+    )
     for tensor in result:
         assert bool(tensor[:4].isnan().all()) and bool(tensor[20:].isnan().all())
     expected = Case(case.q[4:20], case.k[10:50], case.v[10:50]).run()
@@ -107,9 +114,13 @@ def test_prefill_over_pages(device: torch.device, kv_format: str) -> None:
     route, counts = "prefill_d64_a16", kv_cache.library.launch_counts()
     before = launched(route)
     out = prefill.prefill_paged(
-        **arguments, cu_seqlens_q=case.ragged["cu_seqlens_q"], max_seqlen_q=20, gathered=gathered, out=result.out,
+        **arguments,
+        cu_seqlens_q=case.ragged["cu_seqlens_q"],
+        max_seqlen_q=20,
+        gathered=gathered,
+        out=result.out,
         lse=result.lse,
-    )  # fmt: skip
+    )
     assert out is result.out and launched(route) == before + 1
     after = kv_cache.library.launch_counts()
     assert [kernel for kernel in after if after[kernel] != counts.get(kernel)] == [f"kv_cache_gather_{kv_format}_x8"]

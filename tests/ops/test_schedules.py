@@ -32,11 +32,11 @@ def write_and_gather() -> list[Tensor]:
     slots = torch.cat([rows.block_table[3, :3].long() * page + 5, torch.tensor([-1])])
     k = random_bytes(torch.empty(4, heads, dim, dtype=torch.float16), "fp16", 3)
     poison(k[3:], "fp16")  # of the token that is skipped
-    kv_cache.write_paged_kv(k, k, *caches, slots, 0.37, 2.0, kv_format="e4m3")
+    kv_cache.write_paged_kv(k, k, *caches, slots, k_scale=0.37, v_scale=2.0, kv_format="e4m3")
     outputs = [torch.empty(4, 64, heads, dim, dtype=torch.float16) for _ in range(2)]
     marks.undefined(*outputs)
     kv_cache.gather_paged_kv(
-        *caches, rows.block_table, rows.seq_lens, 0.5, kv_format="e4m3", k_out=outputs[0], v_out=outputs[1]
+        *caches, rows.block_table, rows.seq_lens, k_scale=0.5, kv_format="e4m3", k_out=outputs[0], v_out=outputs[1]
     )
     live = [output[row, :length] for output in outputs for row, length in enumerate(rows.lengths)]
     return [canonical_nan(tensor) for tensor in live]
@@ -56,8 +56,9 @@ def prefill_a_ragged_batch() -> list[Tensor]:
 
 def verify_rows() -> list[Tensor]:
     """Rows of one chunk and of several, padding, a tail in the last tile, two KV heads."""
-    case = verify_cases.make_case([[300, 0, 17], [LEAF, LEAF - 1, 1]], page=48, group=3, kv_heads=2, head_dim=64,
-                                  device=CPU)  # fmt: skip
+    case = verify_cases.make_case(
+        [[300, 0, 17], [LEAF, LEAF - 1, 1]], page=48, group=3, kv_heads=2, head_dim=64, device=CPU
+    )
     return [*case.run()]
 
 

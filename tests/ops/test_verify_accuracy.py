@@ -12,8 +12,7 @@ from torch import Tensor
 from sm70_kernels import reference
 from sm70_kernels.lab import emulator
 from tests.ops import verify_controls
-from tests.ops.test_verify_layouts import fill_live
-from tests.ops.verify_cases import FORMATS, LEAF, Case, Result, check, check_accuracy, draft, make_case
+from tests.ops.verify_cases import FORMATS, LEAF, Case, Result, check, check_accuracy, draft, fill_live, make_case
 from tests.ops.verify_controls import COMPENSATIONS, CONTROLS, PLAIN, unrounded
 
 CPU = torch.device("cpu")
@@ -39,10 +38,19 @@ def test_sixteen_rows(device: torch.device, kv_format: str) -> None:
 
 
 @pytest.mark.usefixtures("unwatched")
-@pytest.mark.parametrize("group,kv_heads,head_dim,kv_format", [
-    (1, 2, 64, "e4m3"), (16, 1, 64, "e5m2"), (7, 3, 128, "e4m3"), (8, 2, 128, "e5m2"), (16, 1, 256, "e4m3"),
-    (12, 1, 128, "e4m3"), (1, 1, 256, "e5m2"), (2, 2, 256, "e5m2"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "group,kv_heads,head_dim,kv_format",
+    [
+        (1, 2, 64, "e4m3"),
+        (16, 1, 64, "e5m2"),
+        (7, 3, 128, "e4m3"),
+        (8, 2, 128, "e5m2"),
+        (16, 1, 256, "e4m3"),
+        (12, 1, 128, "e4m3"),
+        (1, 1, 256, "e5m2"),
+        (2, 2, 256, "e5m2"),
+    ],
+)
 def test_shapes(device: torch.device, group: int, kv_heads: int, head_dim: int, kv_format: str) -> None:
     shape = {"group": group, "kv_heads": kv_heads, "head_dim": head_dim, "kv_format": kv_format}
     check(make_case([draft(400, 5), [3, 0, 130, 1, 257]], page=48, device=device, **shape))

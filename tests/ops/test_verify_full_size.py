@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from tests.ops import verify_controls
-from tests.ops.test_verify_layouts import PAGES
-from tests.ops.test_verify_rows import picked, rows_of
-from tests.ops.verify_cases import FORMATS, check, check_same_bits, draft, make_case
+from tests.ops.kv_cases import PAGES
+from tests.ops.verify_cases import FORMATS, check, check_same_bits, draft, make_case, picked, rows_of
 
 K = 1024
 CONTEXTS = [8 * K, 64 * K, 128 * K, 256 * K]
@@ -38,8 +37,10 @@ def test_batches(cuda_device: torch.device, requests: int, context: int, kv_form
     check(make_case([draft(context, q_rows)] * requests, page=3296, kv_format=kv_format, device=cuda_device))
 
 
-@pytest.mark.parametrize("group,kv_heads,head_dim", [(8, 1, 128), (4, 8, 128), (16, 1, 128), (16, 2, 256), (1, 8, 64),
-                                                     (1, 1, 256), (7, 2, 64)])  # fmt: skip
+@pytest.mark.parametrize(
+    "group,kv_heads,head_dim",
+    [(8, 1, 128), (4, 8, 128), (16, 1, 128), (16, 2, 256), (1, 8, 64), (1, 1, 256), (7, 2, 64)],
+)
 @pytest.mark.parametrize("kv_format", FORMATS)
 def test_other_shapes(cuda_device: torch.device, kv_format: str, group: int, kv_heads: int, head_dim: int) -> None:
     shape = {"group": group, "kv_heads": kv_heads, "head_dim": head_dim, "kv_format": kv_format}

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
 
-from sm70_kernels.lab import emulator
 from sm70_kernels.ops import verify
-from tests.ops.decode_cases import poison_what_is_not_live, stored_normals
-from tests.ops.fresh_process import start
-from tests.ops.kv_cases import make_cache, make_rows
-from tests.ops.test_decode_integration import compiled
+from tests.ops import integration_cases
+from tests.ops.decode_cases import GraphPages
 from tests.ops.verify_cases import FORMATS, Case, Result, check_accuracy, check_same_bits, draft, make_case
 
 #: Lengths of two requests, K and V scale, step by step: live, all zero, the last rows zero, the first rows zero, long
@@ -27,46 +23,21 @@ STEPS = [
 
 @pytest.mark.parametrize("kv_format", FORMATS)
 def test_a_graph_serves_other_lengths_pages_and_scales(cuda_device: torch.device, kv_format: str) -> None:
-    """Captured once, with every length 0; replayed: the bits of an eager call, which float64 vouches for."""
-    page, pages, max_tokens, heads, dim = 48, 500, 20016, 2, 128
-    shape = (pages, page, heads, dim)
-    caches = make_cache("unbind", shape, kv_format, cuda_device)
-    scales = torch.ones(2, device=cuda_device)
+    pages = GraphPages(kv_format, cuda_device)
     case = Case(
-        torch.zeros(2, 4, 12, dim, dtype=torch.float16, device=cuda_device), *caches,
-        torch.full((2, max_tokens // page), -1, dtype=torch.int32, device=cuda_device),
-        torch.zeros(2, 4, dtype=torch.int32, device=cuda_device), kv_format, k_scale=scales[0], v_scale=scales[1],
-    )  # fmt: skip
-    into, workspace = case.new_result(), case.plan().new_workspace()
-    case.run(into, workspace)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        case.run(into, workspace)
-    results: list[Result] = []
-    for step, (lengths, k_scale, v_scale) in enumerate(STEPS):
-        seed = 1 if step == len(STEPS) - 1 else step  # the last step restores what step 1 had
-        longest = [max(rows) for rows in lengths]
-        rows = make_rows(longest, page, pages, cuda_device, max_tokens=max_tokens, seed=seed)
-        for number, cache in enumerate(caches):
-            cache.copy_(stored_normals(shape, kv_format, cuda_device, 2 * seed + number))
-            poison_what_is_not_live(cache, rows.block_table, longest, kv_format)
-        case.q.copy_(torch.randn(case.q.shape, generator=torch.Generator().manual_seed(seed)))
-        case.block_table.copy_(rows.block_table)
+        torch.zeros(2, 4, 12, pages.dim, dtype=torch.float16, device=cuda_device),
+        *pages.caches,
+        pages.new_table(2),
+        torch.zeros(2, 4, dtype=torch.int32, device=cuda_device),
+        kv_format,
+        **pages.new_scales(),
+    )
+
+    def fill(seed: int, lengths: list[list[int]]) -> None:
+        pages.fill(seed, [max(rows) for rows in lengths], case.block_table)
         case.seq_lens.copy_(torch.tensor(lengths, dtype=torch.int32))
-        scales.copy_(torch.tensor([k_scale, v_scale]))
-        for tensor in into:
-            tensor.fill_(float("nan"))
-        workspace.fill_(0xFF)
-        graph.replay()
-        results.append(Result(into.out.clone(), into.lse.clone()))
-        eager = case.run()
-        check_same_bits(results[-1], eager, f"step {step}:")
-        live = case.seq_lens > 0
-        if k_scale > 0 and v_scale > 0:
-            check_accuracy(eager, case.exact(), what=f"step {step}")
-        else:
-            assert bool(eager.out[live].isnan().all()) and not eager.out[~live].view(torch.int16).any()
-    check_same_bits(results[-1], results[1], "restored:")
+
+    integration_cases.check_paged_graph(case, STEPS, fill, check_accuracy)
 
 
 @pytest.mark.usefixtures("unwatched")
@@ -88,29 +59,11 @@ def test_the_same_steps_in_one_set_of_buffers(device: torch.device) -> None:
 
 def test_six_replays_are_bitwise_equal(cuda_device: torch.device) -> None:
     case = make_case([draft(30000, 5), [0, 17, 900, 3, 0]], page=784, kv_heads=2, device=cuda_device)
-    into, workspace = case.new_result(), case.plan().new_workspace()
-    case.run(into, workspace)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        case.run(into, workspace)
-    first = case.run()
-    for replay in range(6):
-        workspace.fill_(replay * 51)
-        graph.replay()
-        check_same_bits(into, first, f"replay {replay}:")
+    integration_cases.check_six_replays(case)
 
 
 def test_current_stream_is_used(cuda_device: torch.device) -> None:
-    case = make_case([draft(300, 2)], head_dim=64, device=cuda_device)
-    into, workspace, expected = case.new_result(), case.plan().new_workspace(), case.run()
-    side = torch.cuda.Stream()
-    torch.cuda.synchronize()
-    with torch.cuda.stream(side):
-        torch.cuda._sleep(200_000_000)  # the kernels must queue behind this on the side stream
-        case.run(into, workspace)
-    assert bool(into.out.isnan().all()), "the kernels did not wait for their stream"
-    side.synchronize()
-    check_same_bits(into, expected)
+    integration_cases.check_current_stream(make_case([draft(300, 2)], head_dim=64, device=cuda_device))
 
 
 def test_opcheck(device: torch.device) -> None:
@@ -125,44 +78,21 @@ def test_opcheck(device: torch.device) -> None:
 
 
 def test_compiled_plan_without_recompiles(device: torch.device) -> None:
-    cases = [make_case([rows], head_dim=64, device=device, spare_pages=40 - -(-max(rows) // 16), seed=seed)
-             for seed, rows in enumerate(([100, 97], [0, 112], [112, 1]))]  # fmt: skip
-    planned = cases[0].plan()
-    workspace = planned.new_workspace()
-
-    def step(q: Tensor, key: Tensor, value: Tensor, table: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        lse = q.new_empty(q.shape[:3], dtype=torch.float32)
-        out = planned.run(q * 2, key, value, table, lengths, lse=lse, workspace=workspace, k_scale=0.5)
-        return out + 1, lse
-
-    compiled_step = compiled(step, device)
-    with torch._dynamo.config.patch(error_on_recompile=True):
-        for case in cases:
-            wanted = case.but(q=case.q * 2, k_scale=0.5).run()
-            out, lse = compiled_step(case.q, *case.caches, case.block_table[:, :8], case.seq_lens)
-            check_same_bits(Result(out, lse), Result(wanted.out + 1, wanted.lse))
+    cases = [
+        make_case([rows], head_dim=64, device=device, spare_pages=40 - -(-max(rows) // 16), seed=seed)
+        for seed, rows in enumerate(([100, 97], [0, 112], [112, 1]))
+    ]
+    integration_cases.check_compiled_paged_plan(cases, device)
 
 
 def test_compiled_functional_form(device: torch.device) -> None:
-    def step(q: Tensor, key: Tensor, value: Tensor, table: Tensor, lengths: Tensor) -> Tensor:
-        return verify.verify(q, key, value, table, lengths, kv_format="fp8") * 2
-
-    compiled_step = compiled(step, device)
-    for lengths in ([[100, 30]], [[20], [7]]):
-        case = make_case(lengths, head_dim=64, device=device)
-        out = compiled_step(case.q, *case.caches, case.block_table, case.seq_lens)
-        assert torch.equal(out, case.run().out * 2)
+    cases = [make_case(lengths, head_dim=64, device=device) for lengths in ([[100, 30]], [[20], [7]])]
+    integration_cases.check_compiled_paged_function(verify.verify, cases, device)
 
 
 def test_fake_tensors_have_the_shapes_of_results() -> None:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     case = make_case([[100, 30]], head_dim=64, device=torch.device("cpu"))
-    planned = case.plan()
-    with FakeTensorMode() as mode:
-        fakes = [mode.from_tensor(tensor) for tensor in (case.q, *case.caches, case.block_table, case.seq_lens)]
-        out = planned.run(*fakes)
-    assert out.shape == case.q.shape and out.dtype == torch.float16
+    integration_cases.check_fake_result(case, case.tensors)
 
 
 SETUP = """
@@ -188,51 +118,16 @@ BAD_INDICES = {
 
 @pytest.mark.parametrize("action", BAD_INDICES.values(), ids=BAD_INDICES.keys())
 def test_bad_index_stops_the_emulated_kernel(action: str) -> None:
-    names: dict[str, object] = {}
-    exec(SETUP.replace('"cuda"', '"cpu"'), names)
-    with emulator.enabled(), pytest.raises(RuntimeError, match=r"verify_e4m3_d64_r16\+0x[0-9a-f]+: BPT.TRAP"):
-        exec(action, names)
+    integration_cases.check_emulated_trap(SETUP, action, "verify_e4m3_d64_r16")
 
 
 def test_bad_indices_stop_the_kernel(cuda_device: torch.device) -> None:
-    """Each in a process of its own, since a trap ends a context; all at once, since a start takes seconds."""
-    processes = {name: start(f"{SETUP}\n{action}\ntorch.cuda.synchronize()") for name, action in BAD_INDICES.items()}
-    processes["none"] = start(f"{SETUP}\nrun()\ntorch.cuda.synchronize()")
-    for name, process in processes.items():
-        _, errors = process.communicate(timeout=300)
-        if name == "none":
-            assert process.returncode == 0, errors
-        else:
-            assert process.returncode != 0 and ("CUDA error" in errors or "cudaError" in errors), f"{name}: {errors}"
+    integration_cases.check_traps(SETUP, BAD_INDICES)
 
 
 def test_first_call_of_a_process_inside_a_capture(cuda_device: torch.device) -> None:
-    process = start(
-        SETUP
-        + """
-cache.fill_(0x38)
-graph = torch.cuda.CUDAGraph()
-with torch.cuda.graph(graph):
-    run(out=out)
-assert int(out.count_nonzero()) == 0
-graph.replay(); torch.cuda.synchronize()
-assert bool((out == 1).all()), out
-"""
-    )
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
+    integration_cases.check_first_call_inside_a_capture(f"{SETUP}\ncache.fill_(0x38)", "run(out=out)")
 
 
 def test_nothing_is_allocated_or_synchronised(cuda_device: torch.device) -> None:
-    """With outputs and workspace at hand, a run leaves the allocator alone and does not wait."""
-    case = make_case([draft(3000, 8)], device=cuda_device)
-    into, workspace = case.new_result(), case.plan().new_workspace()
-    case.run(into, workspace)
-    torch.cuda.synchronize()
-    allocations = torch.cuda.memory_stats()["allocation.all.allocated"]
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        case.run(into, workspace)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-    assert torch.cuda.memory_stats()["allocation.all.allocated"] == allocations
+    integration_cases.check_nothing_is_allocated_or_synchronised(make_case([draft(3000, 8)], device=cuda_device))

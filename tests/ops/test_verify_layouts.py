@@ -6,26 +6,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from sm70_kernels import reference
 from sm70_kernels.ops import verify
 from tests.ops.decode_cases import stored_normals
-from tests.ops.kv_cases import empty_pool
-from tests.ops.verify_cases import FORMATS, Case, Result, check, check_accuracy, check_same_bits, draft, make_case
+from tests.ops.kv_cases import PAGES, empty_pool
+from tests.ops.verify_cases import (
+    FORMATS,
+    Case,
+    Result,
+    check,
+    check_accuracy,
+    check_same_bits,
+    draft,
+    make_case,
+)
 
 #: Layouts of kv_cases that are 8-byte aligned: token strides of 264 and of D + 8 among them.
 ALIGNED = ("contiguous", "head_major", "unbind", "token_stride_264", "padded", "offset_8")
-#: Page sizes that hybrid models force, and the smallest.
-PAGES = [16, 48, 784, 800, 848, 896, 1568, 1616, 1648, 1664, 1728, 3296, 3456]
-
-
-def fill_live(case: Case, cache: Tensor, values: Tensor) -> None:
-    """``values [tokens, Hkv, D]``, token ``t`` of each request, into the live tokens of every request."""
-    page = cache.shape[1]
-    codes = reference.quantize(values.half(), 1.0, case.kv_format).view(cache.dtype).to(cache.device)
-    for request, length in enumerate(case.seq_lens.amax(1).tolist()):
-        for first in range(0, length, page):
-            live = min(page, length - first)
-            cache[int(case.block_table[request, first // page]), :live] = codes[first : first + live]
 
 
 @pytest.mark.parametrize("heads,head_dim", [(1, 256), (3, 64)])
@@ -55,8 +51,9 @@ def with_canaries(values: Tensor, elements: int, pad: int = 0) -> tuple[Tensor, 
     all."""
     heads, dim = values.shape[-2:]
     rows = values.shape[:-2].numel()
-    flat = torch.full((rows * heads * (dim + pad) + elements + 64,), float("nan"), dtype=values.dtype,
-                      device=values.device)  # fmt: skip
+    flat = torch.full(
+        (rows * heads * (dim + pad) + elements + 64,), float("nan"), dtype=values.dtype, device=values.device
+    )
     view = flat[elements : elements + rows * heads * (dim + pad)].view(*values.shape[:-1], dim + pad)[..., :dim]
     view.copy_(values)
     return view, flat
@@ -97,8 +94,16 @@ def test_sliced_tables_and_lengths(device: torch.device) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_page_sizes(device: torch.device, page: int) -> None:
     """Ends in, on and past the first page, and leaves that straddle several."""
-    check(make_case([[page - 1, page, page + 1], draft(2 * page + 100, 3)], page=page, group=2, head_dim=64,
-                    device=device, seed=page))  # fmt: skip
+    check(
+        make_case(
+            [[page - 1, page, page + 1], draft(2 * page + 100, 3)],
+            page=page,
+            group=2,
+            head_dim=64,
+            device=device,
+            seed=page,
+        )
+    )
 
 
 def test_pool_beyond_2_31_elements(device: torch.device) -> None:

@@ -75,8 +75,9 @@ def same_but(spoilt: Tensor, clean: Tensor, may: Tensor) -> bool:
 def test_a_nan_reaches_the_rows_that_have_its_key(device: torch.device, kv_format: str, head_dim: int) -> None:
     """And no other: neither shorter rows of its request, nor other heads, nor other requests."""
     lengths = [100, 300, 301, 302, 303, 17, 0, 304]
-    case = make_case([lengths, draft(290, 8)], group=2, kv_heads=2, head_dim=head_dim, kv_format=kv_format,
-                     device=device)  # fmt: skip
+    case = make_case(
+        [lengths, draft(290, 8)], group=2, kv_heads=2, head_dim=head_dim, kv_format=kv_format, device=device
+    )
     marks.clean(*case.caches)
     clean = case.run()
     codes = SPECIAL[kv_format]

@@ -8,22 +8,20 @@ import torch
 from sm70_kernels.lab import emulator
 from sm70_kernels.ops import verify
 from tests.ops.kv_cases import make_rows
-from tests.ops.verify_cases import FORMATS, LEAF, Case, Result, check, check_accuracy, check_same_bits, draft, make_case
+from tests.ops.verify_cases import (
+    FORMATS,
+    LEAF,
+    Result,
+    check,
+    check_accuracy,
+    check_same_bits,
+    draft,
+    make_case,
+    picked,
+    rows_of,
+)
 
 CPU = torch.device("cpu")
-
-
-def picked(result: Result, request: int, rows: list[int]) -> Result:
-    return Result(result.out[request : request + 1, rows], result.lse[request : request + 1, rows])
-
-
-def rows_of(case: Case, request: int, rows: list[int]) -> Case:
-    """A call with some rows of one request, in any order."""
-    some = slice(request, request + 1)
-    return case.but(
-        q=case.q[some, rows].contiguous(), block_table=case.block_table[some],
-        seq_lens=case.seq_lens[some, rows].contiguous(),
-    )  # fmt: skip
 
 
 @pytest.mark.usefixtures("unwatched")
@@ -32,8 +30,14 @@ def test_a_row_alone_elsewhere_and_in_another_batch(
     device: torch.device, head_dim: int, group: int, kv_format: str
 ) -> None:
     """q = 1, other positions, other neighbours, other kernels (16, 32 and 48 rows a block)."""
-    case = make_case([draft(700, 8), [5, 0, 300, 130, 129, 128, 127, 1]], page=48, head_dim=head_dim, group=group,
-                     kv_format=kv_format, device=device)  # fmt: skip
+    case = make_case(
+        [draft(700, 8), [5, 0, 300, 130, 129, 128, 127, 1]],
+        page=48,
+        head_dim=head_dim,
+        group=group,
+        kv_format=kv_format,
+        device=device,
+    )
     together = check(case)
     for request in range(2):
         for row in range(8):
@@ -56,9 +60,10 @@ def test_every_subset_of_live_rows(device: torch.device, q_rows: int) -> None:
     masks = torch.arange(2**q_rows, device=device)[:, None] >> torch.arange(q_rows, device=device) & 1
     count = len(masks)
     batch = case.but(
-        q=case.q.expand(count, -1, -1, -1), block_table=case.block_table.expand(count, -1),
+        q=case.q.expand(count, -1, -1, -1),
+        block_table=case.block_table.expand(count, -1),
         seq_lens=(case.seq_lens * masks).to(torch.int32),
-    )  # fmt: skip
+    )
     result = batch.run()
     live = masks.bool()
     zeros = torch.zeros_like(whole.out)
@@ -99,8 +104,9 @@ def test_relocated_pages_give_the_same_bits(device: torch.device, kv_format: str
 
 @pytest.mark.parametrize("head_dim,group,kv_format", [(256, 6, "e4m3"), (64, 16, "e5m2")])
 def test_the_number_of_multiprocessors_does_not_matter(head_dim: int, group: int, kv_format: str) -> None:
-    case = make_case([draft(2000, 4), [1, 0, 300, 130]], page=784, head_dim=head_dim, group=group, kv_format=kv_format,
-                     device=CPU)  # fmt: skip
+    case = make_case(
+        [draft(2000, 4), [1, 0, 300, 130]], page=784, head_dim=head_dim, group=group, kv_format=kv_format, device=CPU
+    )
     results = []
     for multiprocessors in (1, 5, 72, 80):
         with emulator.enabled(multiprocessors=multiprocessors):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,88 +11,37 @@ from torch import Tensor
 from sm70_kernels import reference
 from sm70_kernels.ops import verify
 from sm70_kernels.reference import AttentionResult
-from tests.ops import decode_cases, marks
-from tests.ops.decode_cases import Result, check_same_bits
+from tests.ops import attention_cases, decode_cases
+from tests.ops.attention_cases import PagedCase, Result, check_same_bits
+from tests.ops.kv_cases import PAGES
 
-__all__ = ["FORMATS", "LEAF", "Result", "check_same_bits"]
+__all__ = ["FORMATS", "LEAF", "PAGES", "Result", "check_same_bits"]
 
 FORMATS = verify.FORMATS
 LEAF = verify.LEAF_TOKENS
 
-#: What the reference reads at once.
-_CHUNK_KEYS = {"cpu": 16384, "cuda": 65536}
-_UNWRITTEN = float("nan")
-
 #: The contract: relative L2 against float64 within 2 % of what rounding to FP16 costs by itself, and 2e-6 for results
 #: whose rounding costs nothing.
 FLOOR_FACTOR, FLOOR_OFFSET = 1.02, 2e-6
-#: FP32 scores: what their roundings come to, 8 FP32 spacings of the largest score at most.
-SCORE_ERROR = decode_cases.SCORE_ERROR
 
 
 @dataclass(frozen=True)
-class Case:
+class Case(PagedCase):
     """The arguments of a verify call."""
 
-    q: Tensor
-    key_cache: Tensor
-    value_cache: Tensor
-    block_table: Tensor
-    seq_lens: Tensor
-    kv_format: str
-    softmax_scale: float | None = None
-    k_scale: float | Tensor = 1.0
-    v_scale: float | Tensor = 1.0
-
-    @property
-    def caches(self) -> tuple[Tensor, Tensor]:
-        return self.key_cache, self.value_cache
-
-    @property
-    def kv_heads(self) -> int:
-        return int(self.key_cache.shape[2])
-
-    @property
-    def scale(self) -> float:
-        """The softmax scale of the call."""
-        return self.softmax_scale or 1.0 / math.sqrt(self.q.shape[3])
-
-    def but(self, **changes: Any) -> Case:
-        """The same call with other arguments."""
-        return replace(self, **changes)
-
     def plan(self) -> verify.VerifyPlan:
-        requests, q_rows, heads, head_dim = self.q.shape
-        return verify.plan(
-            requests=requests, q_rows=q_rows, query_heads=heads, kv_heads=self.kv_heads, head_dim=head_dim,
-            max_tokens=self.block_table.shape[1] * self.key_cache.shape[1], kv_format=self.kv_format,
-            device=self.q.device,
-        )  # fmt: skip
-
-    def new_result(self) -> Result:
-        """Outputs in which nothing is written yet."""
-        out = torch.full(self.q.shape, _UNWRITTEN, dtype=torch.float16, device=self.q.device)
-        return Result(out, torch.full(self.q.shape[:3], _UNWRITTEN, device=self.q.device))
+        return verify.plan(requests=self.q.shape[0], q_rows=self.q.shape[1], **self.planned_for)
 
     def run(self, into: Result | None = None, workspace: Tensor | None = None) -> Result:
-        """Run in a workspace of NaN: what a launch did not write can't pass for a state."""
+        """Run in a workspace of NaN."""
         planned = self.plan()
-        result = self.new_result() if into is None else into
-        if workspace is None:
-            workspace = planned.new_workspace().fill_(0xFF)
-        marks.undefined(workspace)
-        planned.run(
-            self.q, *self.caches, self.block_table, self.seq_lens, softmax_scale=self.softmax_scale,
-            k_scale=self.k_scale, v_scale=self.v_scale, out=result.out, lse=result.lse, workspace=workspace,
-        )  # fmt: skip
+        result, buffers = self.buffers(planned, into, workspace)
+        planned.run(*self.tensors, **self.scales, **buffers)
         return result
 
     def exact(self) -> AttentionResult:
         """The float64 reference."""
-        return reference.verify_attention(
-            self.q, *self.caches, self.block_table, self.seq_lens, self.k_scale, self.v_scale, self.kv_format,
-            self.scale, chunk_keys=_CHUNK_KEYS[self.q.device.type],
-        )  # fmt: skip
+        return reference.verify_attention(*self.tensors, **self.of_reference)
 
 
 def make_case(
@@ -122,17 +70,35 @@ def draft(total: int, q_rows: int) -> list[int]:
 
 def check_accuracy(result: Result, exact: AttentionResult, *, largest_score: float = 0.0, what: str = "") -> None:
     """A result within the contract's distance of float64; rows without keys zeros, of positive sign."""
-    live = exact.lse != -math.inf
-    floor = reference.fp16_rounding_floor(exact.out)
-    found = reference.relative_l2(result.out, exact.out)
-    bound = FLOOR_FACTOR * floor + FLOOR_OFFSET + SCORE_ERROR * largest_score
-    assert found <= bound, f"{what}: relative L2 {found:.5e}, want at most {bound:.5e} (rounding alone: {floor:.5e})"
-    assert bool((result.lse[~live] == -math.inf).all()), f"{what}: lse of rows without keys is not -inf"
-    assert not result.out[~live].view(torch.int16).any(), f"{what}: rows without keys are not zeros"
-    size = float(exact.lse[live].abs().max()) if bool(live.any()) else 0.0
-    error = reference.max_abs_error(result.lse[live], exact.lse[live])
-    bound = SCORE_ERROR * (1.0 + size + largest_score)
-    assert error <= bound, f"{what}: lse is off by {error:.2e}, want at most {bound:.2e}"
+    attention_cases.check_near_rounding(
+        result, exact, factor=FLOOR_FACTOR, offset=FLOOR_OFFSET, what=what, largest_score=largest_score
+    )
+    empty = exact.lse == -torch.inf
+    assert not result.out[empty].view(torch.int16).any(), f"{what}: rows without keys are not zeros"
+
+
+def picked(result: Result, request: int, rows: list[int]) -> Result:
+    return Result(result.out[request : request + 1, rows], result.lse[request : request + 1, rows])
+
+
+def rows_of(case: Case, request: int, rows: list[int]) -> Case:
+    """A call with some rows of one request, in any order."""
+    some = slice(request, request + 1)
+    return case.but(
+        q=case.q[some, rows].contiguous(),
+        block_table=case.block_table[some],
+        seq_lens=case.seq_lens[some, rows].contiguous(),
+    )
+
+
+def fill_live(case: Case, cache: Tensor, values: Tensor) -> None:
+    """``values [tokens, Hkv, D]``, token ``t`` of each request, into the live tokens of every request."""
+    page = cache.shape[1]
+    codes = reference.quantize(values.half(), 1.0, case.kv_format).view(cache.dtype).to(cache.device)
+    for request, length in enumerate(case.seq_lens.amax(1).tolist()):
+        for first in range(0, length, page):
+            live = min(page, length - first)
+            cache[int(case.block_table[request, first // page]), :live] = codes[first : first + live]
 
 
 def check(case: Case, *, largest_score: float = 0.0, what: str = "") -> Result:

@@ -32,9 +32,18 @@ def run(case: Case, numerics: str) -> tuple[Result, Tensor]:
     """A result, and the workspace that it was made in. E4M3; D 64 in blocks of 16 rows, D 256 of 16 or 48."""
     result, workspace = case.new_result(), case.plan().new_workspace().fill_(0xFF)
     torch.ops.sm70_kernels_test.verify_controls(
-        case.q, *case.caches, case.block_table, case.seq_lens, result.out, workspace, numerics, case.scale,
-        case.k_scale, case.v_scale, result.lse,
-    )  # fmt: skip
+        case.q,
+        *case.caches,
+        case.block_table,
+        case.seq_lens,
+        result.out,
+        workspace,
+        numerics,
+        case.scale,
+        case.k_scale,
+        case.v_scale,
+        result.lse,
+    )
     return result, workspace
 
 

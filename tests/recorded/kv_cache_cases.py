@@ -62,10 +62,11 @@ class _Call:
     def tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
-    def scales(self) -> list[Any]:
+    def scales(self) -> dict[str, Any]:
+        named = dict(zip(("k_scale", "v_scale"), self.case.scales, strict=True))
         if not self.case.device_scales:
-            return list(self.case.scales)
-        return [torch.tensor([scale], dtype=torch.float32, device=self.device) for scale in self.case.scales]
+            return named
+        return {name: torch.tensor([scale], dtype=torch.float32, device=self.device) for name, scale in named.items()}
 
     def stored(self, *shape: int) -> np.ndarray:
         """Stored values of all kinds, NaN and infinities among them, or every one in turn."""
@@ -124,7 +125,7 @@ class _Call:
             {"k_out": outs[0], "v_out": outs[1]},
             *caches,
             *tables,
-            *self.scales(),
+            **self.scales(),
             k_out=outs[0],
             v_out=outs[1],
             out_block_table=out_table,
@@ -157,7 +158,7 @@ class _Call:
             *kv,
             *caches,
             slot_mapping,
-            *self.scales(),
+            **self.scales(),
         )
 
     def written(self, tokens: int, flip: bool) -> Tensor:

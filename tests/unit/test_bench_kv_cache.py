@@ -42,16 +42,16 @@ class ReferenceOps:
         images = self.counts.setdefault(kernel, {"ptx": 0})
         images["ptx"] += 1
 
-    def gather_paged_kv(self, *arguments: Any, kv_format: str, k_out: Tensor, v_out: Tensor) -> None:
-        inspect.signature(kv_cache.gather_paged_kv).bind(*arguments, kv_format=kv_format, k_out=k_out, v_out=v_out)
+    def gather_paged_kv(self, *arguments: Any, k_out: Tensor, v_out: Tensor, **kinds: Any) -> None:
+        inspect.signature(kv_cache.gather_paged_kv).bind(*arguments, k_out=k_out, v_out=v_out, **kinds)
         self._count("kv_cache_gather")
-        reference.gather_paged_kv(*arguments, kv_format, k_out, v_out)
+        reference.gather_paged_kv(*arguments, k_out=k_out, v_out=v_out, **kinds)
         self.corrupt(k_out)
 
-    def write_paged_kv(self, *arguments: Any, kv_format: str) -> None:
-        inspect.signature(kv_cache.write_paged_kv).bind(*arguments, kv_format=kv_format)
+    def write_paged_kv(self, *arguments: Any, **kinds: Any) -> None:
+        inspect.signature(kv_cache.write_paged_kv).bind(*arguments, **kinds)
         self._count("kv_cache_write")
-        reference.write_paged_kv(*arguments, kv_format)
+        reference.write_paged_kv(*arguments, **kinds)
         self.corrupt(arguments[2])
 
 
@@ -80,9 +80,13 @@ def gpu() -> Any:
     roof = {name: Roof(name, name, 1e9, "GB/s", series, None) for name in ("copy", "read", "tensor")}
     observed: list[Conditions | None] = [None]
     return SimpleNamespace(
-        device=torch.device("cpu"), name="made up", compute_capability=(7, 0), timer=Clock(), roofs=roof,
+        device=torch.device("cpu"),
+        name="made up",
+        compute_capability=(7, 0),
+        timer=Clock(),
+        roofs=roof,
         conditions=SimpleNamespace(read=lambda: observed[0], unavailable="none here"),
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture

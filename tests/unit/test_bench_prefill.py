@@ -47,6 +47,6 @@ def test_a_row_runs_and_is_compared(module: ModuleType) -> None:
 
 def test_kernels_of_two_images_are_refused(module: ModuleType) -> None:
     with pytest.raises(RuntimeError, match="want kernels of one image"):
-        module.kernels_and_image({}, {"a": {"ptx": 1}, "b": {"cubin": 1}})
+        module.images_that_ran({}, {"a": {"ptx": 1}, "b": {"cubin": 1}})
     after = {"a": {"cubin": 2}, "b": {"cubin": 1}}
-    assert module.kernels_and_image({"a": {"cubin": 1}}, after) == ({"a", "b"}, "cubin")
+    assert module.images_that_ran({"a": {"cubin": 1}}, after) == ({"a", "b"}, "cubin")

@@ -57,9 +57,16 @@ def roofs() -> dict[str, Roof]:
 
 def identity(**changes: Any) -> RowIdentity:
     base = RowIdentity(
-        row="gather-x", operator="kv_cache", function="gather_paged_kv", bytes_moved=90_000_000, device="NVIDIA H200",
-        compute_capability=(9, 0), image="ptx (JIT)", target=0.85, facts={"page": 800},
-    )  # fmt: skip
+        row="gather-x",
+        operator="kv_cache",
+        function="gather_paged_kv",
+        bytes_moved=90_000_000,
+        device="NVIDIA H200",
+        compute_capability=(9, 0),
+        image="ptx (JIT)",
+        target=0.85,
+        facts={"page": 800},
+    )
     return replace(base, **changes)
 
 
@@ -147,8 +154,9 @@ def test_the_row_decides_its_seed() -> None:
 
 def test_arms_of_different_launches_are_refused() -> None:
     with pytest.raises(ValueError, match="different numbers of launches"):
-        measure_pair("r", Arms(FakeArm(1.0), FakeArm(1.0, launches=2), FakeArm(1.0)), FakeTimer(),
-                             observe=no_conditions)  # fmt: skip
+        measure_pair(
+            "r", Arms(FakeArm(1.0), FakeArm(1.0, launches=2), FakeArm(1.0)), FakeTimer(), observe=no_conditions
+        )
 
 
 def test_rates() -> None:
@@ -258,9 +266,11 @@ def fake_timer(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], tuple[DeviceT
                 log.append("sync")
 
             return SimpleNamespace(
-                record=lambda _stream: log.append("event"), query=late, synchronize=synchronize,
+                record=lambda _stream: log.append("event"),
+                query=late,
+                synchronize=synchronize,
                 elapsed_time=lambda _end: 0.5,
-            )  # fmt: skip
+            )
 
         monkeypatch.setattr(timing, "_cuda", SimpleNamespace(Stream=object, Event=event))
         monkeypatch.setattr(torch.cuda, "device", Nothing)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -146,7 +147,16 @@ def test_decode_reads_only_the_live_prefix(page: int, fmt: str) -> None:
     q = normal(len(lengths), 6, head_dim)
     seq_lens = torch.tensor(lengths, dtype=torch.int32)
     out, lse = reference.decode_attention(
-        q, key_cache, value_cache, table, seq_lens, 0.5, torch.tensor([1.7]), fmt, scale, chunk_keys=50
+        q,
+        key_cache,
+        value_cache,
+        table,
+        seq_lens,
+        k_scale=0.5,
+        v_scale=torch.tensor([1.7]),
+        kv_format=fmt,
+        softmax_scale=scale,
+        chunk_keys=50,
     )
     for row, length in enumerate(lengths):
         if length == 0:
@@ -168,12 +178,12 @@ def test_verify_rows_have_prefixes_of_their_own() -> None:
     assert seq_lens[0].tolist() == list(range(93, 101))
     assert seq_lens[1].tolist() == [0, 0, 0, 0, 0, 1, 2, 3]
     seq_lens[0, 2] = 0  # a padding row
-    arguments = (1.0, 2.0, "e4m3", 0.25)
-    out, lse = reference.verify_attention(q, key_cache, value_cache, table, seq_lens, *arguments)
-    flat = reference.verify_attention(q, key_cache, value_cache, table, seq_lens.flatten(), *arguments)
+    named: dict[str, Any] = {"k_scale": 1.0, "v_scale": 2.0, "kv_format": "e4m3", "softmax_scale": 0.25}
+    out, lse = reference.verify_attention(q, key_cache, value_cache, table, seq_lens, **named)
+    flat = reference.verify_attention(q, key_cache, value_cache, table, seq_lens.flatten(), **named)
     reference.compare_bitwise(flat.out, out, "flat row lengths")
     for row in range(8):
-        alone = reference.decode_attention(q[:, row], key_cache, value_cache, table, seq_lens[:, row], *arguments)
+        alone = reference.decode_attention(q[:, row], key_cache, value_cache, table, seq_lens[:, row], **named)
         assert_same(out[:, row], alone.out)
         assert_same(lse[:, row], alone.lse)
     assert bool((out[0, 2] == 0).all())
@@ -257,9 +267,10 @@ def test_selecting_every_block_is_dense_attention_over_pages() -> None:
     q = normal(2, 3, 4, 16)
     seq_lens = reference.causal_seq_lens(torch.tensor(lengths, dtype=torch.int32), 3)
     selected = torch.arange(25, dtype=torch.int32).flip(0).expand(2, 3, 2, 25)
-    arguments = (q, key_cache, value_cache, table, seq_lens, 1.0, 0.5, "e5m2", 0.25)
-    dense = reference.verify_attention(*arguments)
-    sparse = reference.verify_attention(*arguments, selected_blocks=selected)
+    arguments = (q, key_cache, value_cache, table, seq_lens)
+    named: dict[str, Any] = {"k_scale": 1.0, "v_scale": 0.5, "kv_format": "e5m2", "softmax_scale": 0.25}
+    dense = reference.verify_attention(*arguments, **named)
+    sparse = reference.verify_attention(*arguments, **named, selected_blocks=selected)
     assert_same(sparse.out, dense.out)
     assert_same(sparse.lse, dense.lse)
 
@@ -346,5 +357,6 @@ def test_refusals_name_the_argument() -> None:
 def test_live_block_table_entries_must_be_pages(argument: str, table: list[list[int]], length: int) -> None:
     cache = torch.zeros((2, 16, 1, 8), dtype=torch.uint8)
     block_table, seq_lens = torch.tensor(table, dtype=torch.int32), torch.tensor([length], dtype=torch.int32)
+    named: dict[str, Any] = {"k_scale": 1.0, "v_scale": 1.0, "kv_format": "e4m3", "softmax_scale": 1.0}
     with pytest.raises(ValueError, match=rf"^{argument}\[0\]: got .*; wanted "):
-        reference.decode_attention(normal(1, 2, 8), cache, cache, block_table, seq_lens, 1.0, 1.0, "e4m3", 1.0)
+        reference.decode_attention(normal(1, 2, 8), cache, cache, block_table, seq_lens, **named)

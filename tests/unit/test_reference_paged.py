@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from sm70_kernels import reference
 FORMATS = ("e4m3", "e5m2", "fp16")
 STALE = (-1, 2**31 - 1, -(2**31), 10**6)
 UNTOUCHED = 777.0
+UNIT: dict[str, Any] = {"k_scale": 1.0, "v_scale": 1.0, "kv_format": "e4m3"}
 HEAD_DIM = 8
 
 Layout = Callable[[torch.dtype, int, int, int], tuple[torch.Tensor, torch.Tensor]]
@@ -63,6 +65,10 @@ def random_block_table(lengths: list[int], page: int, pages: int, seed: int) -> 
     return torch.tensor(rows, dtype=torch.int32)
 
 
+def into(outputs: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {"k_out": outputs[0], "v_out": outputs[1]}
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("fmt", FORMATS)
 @pytest.mark.parametrize("page", [16, 48, 784])
@@ -75,7 +81,9 @@ def test_gather_is_a_copy_of_live_tokens(page: int, fmt: str, layout: Layout) ->
     block_table = random_block_table(lengths, page, pages, 3)
     out = [torch.full((len(lengths), 2 * page + 24, heads, HEAD_DIM), UNTOUCHED).half() for _ in range(2)]
     seq_lens = torch.tensor(lengths, dtype=torch.int32)
-    reference.gather_paged_kv(key_cache, value_cache, block_table, seq_lens, 1.0, 0.3, fmt, *out)
+    reference.gather_paged_kv(
+        key_cache, value_cache, block_table, seq_lens, k_scale=1.0, v_scale=0.3, kv_format=fmt, **into(out)
+    )
 
     for cache, scale, gathered in ((key_cache, 1.0, out[0]), (value_cache, 0.3, out[1])):
         values, table = reference.dequantize_fp16(cache, scale, fmt), block_table.tolist()
@@ -95,7 +103,7 @@ def test_zero_padding_stops_at_the_end_of_the_output() -> None:
         torch.tensor([[1], [0]], dtype=torch.int32),
         torch.tensor([9, 3], dtype=torch.int32),
     )
-    reference.gather_paged_kv(key_cache, value_cache, block_table, seq_lens, 1.0, 1.0, "e4m3", *out)
+    reference.gather_paged_kv(key_cache, value_cache, block_table, seq_lens, **UNIT, **into(out))
     assert bool((out[0] == 0).all())
     assert bool((out[1] == 0).all())
 
@@ -105,7 +113,7 @@ def test_unit_scale_is_exact_and_keeps_nan() -> None:
     key_cache.copy_(torch.arange(256, dtype=torch.uint8).reshape(2, 16, 1, HEAD_DIM))
     out = [torch.empty((1, 32, 1, HEAD_DIM), dtype=torch.float16) for _ in range(2)]
     block_table, seq_lens = torch.tensor([[0, 1]], dtype=torch.int32), torch.tensor([32], dtype=torch.int32)
-    reference.gather_paged_kv(key_cache, value_cache, block_table, seq_lens, 1.0, 1.0, "e4m3", *out)
+    reference.gather_paged_kv(key_cache, value_cache, block_table, seq_lens, **UNIT, **into(out))
     expected = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).double()
     torch.testing.assert_close(out[0].flatten().double(), expected, rtol=0, atol=0, equal_nan=True)
 
@@ -121,9 +129,10 @@ def test_gather_into_pages_is_the_contiguous_gather_cut_up(out_page: int) -> Non
     seq_lens = torch.tensor(lengths, dtype=torch.int32)
     dense = [torch.full((len(lengths), 192, 2, HEAD_DIM), UNTOUCHED).half() for _ in range(2)]
     paged = [torch.full((out_pages, out_page, 2, HEAD_DIM), UNTOUCHED).half() for _ in range(2)]
-    inputs = (key_cache, value_cache, block_table, seq_lens, 2.5, 1.0, "e4m3")
-    reference.gather_paged_kv(*inputs, dense[0], dense[1])
-    reference.gather_paged_kv(*inputs, paged[0], paged[1], out_block_table)
+    inputs = (key_cache, value_cache, block_table, seq_lens)
+    kinds: dict[str, Any] = {"k_scale": 2.5, "v_scale": 1.0, "kv_format": "e4m3"}
+    reference.gather_paged_kv(*inputs, **kinds, **into(dense))
+    reference.gather_paged_kv(*inputs, **kinds, **into(paged), out_block_table=out_block_table)
 
     table = out_block_table.tolist()
     for contiguous, got in zip(dense, paged, strict=True):
@@ -151,7 +160,9 @@ def test_write_quantises_each_token_into_its_slot(page: int, fmt: str, layout: L
         if slot >= 0:
             expected[0][slot // page, slot % page] = reference.quantize(k[token], 0.7, fmt)
             expected[1][slot // page, slot % page] = reference.quantize(v[token], 3.0, fmt)
-    reference.write_paged_kv(k, v, key_cache, value_cache, slots, torch.tensor([0.7]), 3.0, fmt)
+    reference.write_paged_kv(
+        k, v, key_cache, value_cache, slots, k_scale=torch.tensor([0.7]), v_scale=3.0, kv_format=fmt
+    )
     reference.compare_bitwise(key_cache, expected[0], "key_cache")
     reference.compare_bitwise(value_cache, expected[1], "value_cache")
 
@@ -160,14 +171,15 @@ def test_write_quantises_each_token_into_its_slot(page: int, fmt: str, layout: L
 def test_float8_caches_are_the_same_bytes(fmt: str, dtype: torch.dtype) -> None:
     k = torch.randn((3, 2, HEAD_DIM), generator=torch.Generator().manual_seed(0)).half()
     slots = torch.tensor([5, -1, 40])
+    kinds: dict[str, Any] = {"k_scale": 0.5, "v_scale": 1.0, "kv_format": fmt}
     results = []
     for cache_dtype in (torch.uint8, dtype):
         caches = [torch.zeros((3, 2, 16, 2, HEAD_DIM), dtype=torch.uint8).view(cache_dtype) for _ in range(2)]
         key_cache, value_cache = caches[0][:, 0], caches[1][:, 1]
-        reference.write_paged_kv(k, -k, key_cache, value_cache, slots, 0.5, 1.0, fmt)
+        reference.write_paged_kv(k, -k, key_cache, value_cache, slots, **kinds)
         out = [torch.empty((1, 48, 2, HEAD_DIM), dtype=torch.float16) for _ in range(2)]
         table, seq_lens = torch.tensor([[2, 0, 1]], dtype=torch.int32), torch.tensor([48], dtype=torch.int32)
-        reference.gather_paged_kv(key_cache, value_cache, table, seq_lens, 0.5, 1.0, fmt, *out)
+        reference.gather_paged_kv(key_cache, value_cache, table, seq_lens, **kinds, **into(out))
         results.append(torch.cat(out))
     assert bool(results[0].any())
     reference.compare_bitwise(results[1], results[0], "float8 cache")
@@ -176,10 +188,10 @@ def test_float8_caches_are_the_same_bytes(fmt: str, dtype: torch.dtype) -> None:
 def test_write_then_gather_returns_what_fp8_can_hold() -> None:
     values = reference.decode_table("e4m3")[:0x7F].half()[: 15 * HEAD_DIM].reshape(15, 1, HEAD_DIM)
     key_cache, value_cache = separate(torch.uint8, 1, 16, 1)
-    reference.write_paged_kv(values, -values, key_cache, value_cache, torch.arange(15), 1.0, 1.0, "e4m3")
+    reference.write_paged_kv(values, -values, key_cache, value_cache, torch.arange(15), **UNIT)
     out = [torch.empty((1, 16, 1, HEAD_DIM), dtype=torch.float16) for _ in range(2)]
     table, seq_lens = torch.zeros((1, 1), dtype=torch.int32), torch.tensor([15], dtype=torch.int32)
-    reference.gather_paged_kv(key_cache, value_cache, table, seq_lens, 1.0, 1.0, "e4m3", *out)
+    reference.gather_paged_kv(key_cache, value_cache, table, seq_lens, **UNIT, **into(out))
     reference.compare_bitwise(out[0][0, :15], values, "K")
     reference.compare_bitwise(out[1][0, :15], -values, "V")
 
@@ -195,7 +207,7 @@ def write_arguments() -> dict[str, object]:
         "slot_mapping": torch.tensor([3, 9]),
         "k_scale": 1.0,
         "v_scale": 1.0,
-        "fmt": "e4m3",
+        "kv_format": "e4m3",
     }
 
 
@@ -213,7 +225,7 @@ def write_arguments() -> dict[str, object]:
         ("slot_mapping", torch.tensor([3, 3])),
         ("k_scale", 0.0),
         ("v_scale", math.nan),
-        ("fmt", "fp8"),
+        ("kv_format", "fp4"),
     ],
 )
 def test_a_refused_write_names_the_argument_and_writes_nothing(argument: str, value: object) -> None:
@@ -234,9 +246,9 @@ def gather_arguments() -> dict[str, object]:
         "seq_lens": torch.tensor([17, 32], dtype=torch.int32),
         "k_scale": 1.0,
         "v_scale": 1.0,
-        "fmt": "e4m3",
-        "out_k": out,
-        "out_v": out.clone(),
+        "kv_format": "e4m3",
+        "k_out": out,
+        "v_out": out.clone(),
     }
 
 
@@ -252,8 +264,8 @@ def gather_arguments() -> dict[str, object]:
         ("seq_lens", {"seq_lens": torch.tensor([17, 49], dtype=torch.int32)}),
         ("seq_lens", {"seq_lens": torch.tensor([17], dtype=torch.int32)}),
         ("v_scale", {"v_scale": -2.0}),
-        ("out_v", {"out_v": torch.full((2, 32, 1, HEAD_DIM), UNTOUCHED).half()}),
-        ("out_k", {"out_k": torch.full((2, 48, 1, HEAD_DIM), UNTOUCHED)}),
+        ("v_out", {"v_out": torch.full((2, 32, 1, HEAD_DIM), UNTOUCHED).half()}),
+        ("k_out", {"k_out": torch.full((2, 48, 1, HEAD_DIM), UNTOUCHED)}),
         ("out_block_table", {"out_block_table": torch.tensor([[0], [0]], dtype=torch.int32)}),
         ("out_block_table", {"out_block_table": torch.tensor([[0], [2]], dtype=torch.int32)}),
         ("seq_lens", {"out_block_table": torch.zeros((2, 0), dtype=torch.int32)}),
@@ -263,7 +275,7 @@ def test_a_refused_gather_names_the_argument_and_writes_nothing(argument: str, c
     arguments = gather_arguments() | changes
     with pytest.raises(ValueError, match=rf"^{argument}.*: got .*; wanted "):
         reference.gather_paged_kv(**arguments)  # type: ignore[arg-type]
-    for out in (arguments["out_k"], arguments["out_v"]):
+    for out in (arguments["k_out"], arguments["v_out"]):
         assert isinstance(out, torch.Tensor)
         assert bool((out == UNTOUCHED).all())
 
@@ -273,4 +285,4 @@ def test_an_empty_batch_and_an_empty_output_are_served() -> None:
     for rows in (0, 2):
         out = [torch.empty((rows, 0, 1, HEAD_DIM), dtype=torch.float16) for _ in range(2)]
         table, seq_lens = torch.full((rows, 1), -1, dtype=torch.int32), torch.zeros(rows, dtype=torch.int32)
-        reference.gather_paged_kv(key_cache, value_cache, table, seq_lens, 1.0, 1.0, "e4m3", *out)
+        reference.gather_paged_kv(key_cache, value_cache, table, seq_lens, **UNIT, **into(out))
