@@ -106,7 +106,7 @@ class PagedCase(AttentionCase):
 
     @property
     def planned_for(self) -> dict[str, Any]:
-        """What a plan is told of cache, table and device."""
+        """The arguments of a plan that follow from cache, table and device."""
         return {
             "query_heads": self.q.shape[-2], "kv_heads": self.kv_heads, "head_dim": self.q.shape[-1],
             "max_tokens": self.block_table.shape[1] * self.key_cache.shape[1], "kv_format": self.kv_format,

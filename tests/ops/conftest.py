@@ -51,7 +51,7 @@ def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     The emulated one is watched by all checkers: a test fails at their first finding.
     """
     if request.param == EMULATED_DEVICE:
-        with Checks() as checks, marks.told_to(checks), emulator.enabled(instruments=checks.instruments):
+        with Checks() as checks, marks.reported_to(checks), emulator.enabled(instruments=checks.instruments):
             yield torch.device("cpu")
     else:
         yield _require_gpu()

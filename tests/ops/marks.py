@@ -13,7 +13,7 @@ _listening: list[Checks] = []
 
 
 @contextmanager
-def told_to(checks: Checks) -> Iterator[None]:
+def reported_to(checks: Checks) -> Iterator[None]:
     """Hand what follows to these checkers."""
     _listening.append(checks)
     try:

@@ -78,7 +78,7 @@ def test_every_operator_has_a_case() -> None:
 
 @pytest.mark.parametrize("operator", CASES)
 def test_schedules(operator: str) -> None:
-    with Checks() as checks, marks.told_to(checks):
+    with Checks() as checks, marks.reported_to(checks):
         with emulator.enabled(instruments=checks.instruments):
             natural = CASES[operator]()
         for seed in SEEDS:
