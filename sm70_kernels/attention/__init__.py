@@ -1,1 +1,1 @@
-"""Attention across operators: merging the partial results of separate calls (planning comes here)."""
+"""Attention across operators: merging the results of separate calls."""

@@ -34,7 +34,7 @@ class LoopFacts(Record, kw_only=True, frozen=True):
     depth: int
     innermost: bool
     instructions: int
-    """Issue slots of a turn."""
+    """Issue slots of an iteration."""
     stall_cycles: int
     """What the control codes make a lone warp wait: a turn can't be shorter for it."""
     pipes: dict[str, int]
