@@ -108,6 +108,11 @@ def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
+def line_of_test(results: Path) -> int:
+    """Where the test run's line begins in INDEX."""
+    return (results / "INDEX").read_text().index(f"  {TEST}/") - 64
+
+
 TAMPERINGS: dict[str, tuple[Callable[[Path], object], str]] = {
     "flip manifest": (lambda r: flip(r / TEST / "manifest.json"), f"{TEST}/manifest.json has SHA-256"),
     "flip environment": (lambda r: flip(r / BENCH / "environment.json"), f"{BENCH}/environment.json has SHA-256"),
@@ -118,7 +123,7 @@ TAMPERINGS: dict[str, tuple[Callable[[Path], object], str]] = {
     "flip first byte": (lambda r: flip(r / TEST / "junit.xml", 0), f"{TEST}/junit.xml has SHA-256"),
     "flip last byte": (lambda r: flip(r / TEST / "junit.xml", -1), f"{TEST}/junit.xml has SHA-256"),
     "flip sum": (lambda r: flip(r / TEST / "SHA256SUMS", 10), f"{TEST}/SHA256SUMS is not the one that INDEX lists"),
-    "flip index": (lambda r: flip(r / "INDEX", 10), f"{TEST}/SHA256SUMS is not the one that INDEX lists"),
+    "flip index": (lambda r: flip(r / "INDEX", line_of_test(r)), f"{TEST}/SHA256SUMS is not the one that INDEX lists"),
     "truncate log": (
         lambda r: truncate(r / MEMCHECK / LOG),
         f"{MEMCHECK}/{LOG} has",
