@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 SYMBOL_TABLE, RELOCATIONS_WITH_ADDENDS, NO_BITS, RELOCATIONS = 2, 4, 8, 9
 _HEADER_BYTES = 64
+_MAGIC = b"\x7fELF\x02"
 _SECTION, _SYMBOL = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ")
 
 
@@ -44,13 +45,26 @@ def _text(strings: bytes, at: int) -> str:
     return strings[at : strings.index(b"\0", at)].decode("utf-8", "replace")
 
 
+def is_whole(content: bytes) -> bool:
+    """Whether these are the bytes of a 64-bit ELF file that is not cut short: linkers put its section headers last."""
+    if len(content) < _HEADER_BYTES or content[:5] != _MAGIC:
+        return False
+    start, entry_bytes, count, _ = _section_table(content)
+    return start + entry_bytes * count <= len(content)
+
+
+def _section_table(content: bytes) -> tuple[int, int, int, int]:
+    """Where the section headers begin, bytes of one, their number, and the number of that of their names."""
+    (start,) = struct.unpack_from("<Q", content, 0x28)
+    return start, *struct.unpack_from("<HHH", content, 0x3A)
+
+
 def sections(content: bytes) -> list[Section]:
     """The sections of a file's bytes, in the order of its table. Raises ElfError."""
-    if len(content) < _HEADER_BYTES or content[:5] != b"\x7fELF\x02":
+    if len(content) < _HEADER_BYTES or content[:5] != _MAGIC:
         raise ElfError("it is no 64-bit ELF file")
     try:
-        (start,) = struct.unpack_from("<Q", content, 0x28)
-        entry_bytes, count, names_at = struct.unpack_from("<HHH", content, 0x3A)
+        start, entry_bytes, count, names_at = _section_table(content)
         raw = [_SECTION.unpack_from(content, start + index * entry_bytes) for index in range(count)]
         if not raw:
             return []

@@ -11,11 +11,12 @@ import importlib.util
 import json
 import os
 import re
-import struct
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+
+from sm70_kernels import _elf
 
 _PACKAGE = Path(__file__).resolve().parent
 LIBRARIES = _PACKAGE / "lib"
@@ -94,19 +95,6 @@ def revision_in_file(path: Path) -> int | None:
     return int(found.pop()) if len(found) == 1 else None
 
 
-def is_whole(path: Path) -> bool:
-    """Whether a file is a 64-bit ELF file that is not cut short: linkers put its section headers last.
-
-    The loader maps a truncated library without complaint and then dies of a bus error.
-    """
-    content = path.read_bytes()
-    if len(content) < 64 or content[:5] != b"\x7fELF\x02":
-        return False
-    (offset,) = struct.unpack_from("<Q", content, 0x28)
-    size, count = struct.unpack_from("<HH", content, 0x3A)
-    return bool(offset + size * count <= len(content))
-
-
 def _emulator_places() -> tuple[bytes, bytes, bytes]:
     """Where the emulator's DSO and nvdisasm are, and where listings are kept; none needs to exist before it is used."""
     triton = importlib.util.find_spec("triton")
@@ -123,7 +111,8 @@ def _open(operator: str, capability_revision: int, path: Path) -> Library:
 
     if not path.is_file():
         raise LibraryError(f"operator {operator!r}: its library {path} is missing. {_REBUILD}")
-    if not is_whole(path):
+    # The loader maps a truncated library without complaint and then dies of a bus error.
+    if not _elf.is_whole(path.read_bytes()):
         raise LibraryError(f"operator {operator!r}: {path} is cut short, or no library at all. {_REBUILD}")
     # Loading the library registers its operators, so its revision is read from the file before.
     found = revision_in_file(path)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 import struct
+from collections.abc import Mapping
 
 from sm70_kernels import _elf
 
@@ -41,6 +42,7 @@ def of_kernels(cubin: bytes) -> dict[str, str]:
     """Kernel or device function -> SHA-256 of its machine code. Raises ElfError."""
     parts = _elf.sections(cubin)
     names = _elf.symbols(parts)
+    by_name = sorted(parts, key=lambda section: section.name)
     digests = {}
     for part in parts:
         if not part.name.startswith(_TEXT):
@@ -49,7 +51,7 @@ def of_kernels(cubin: bytes) -> dict[str, str]:
         registers = part.info >> 24  # the low bits are the number of the kernel's symbol
         digest = hashlib.sha256()
         _update(digest, part.content, registers, part.flags)
-        for other in sorted(parts, key=lambda section: section.name):
+        for other in by_name:
             if _CONSTANTS.match(other.name) and other.name.split(".", 3)[3:] in ([kernel], []):
                 _update(digest, other.name, other.content)
             elif other.name == f".nv.shared.{kernel}":
@@ -63,8 +65,13 @@ def of_kernels(cubin: bytes) -> dict[str, str]:
 
 def of_cubin(cubin: bytes) -> str:
     """One SHA-256 for the machine code of all kernels of a cubin. Raises ElfError."""
+    return combined(of_kernels(cubin))
+
+
+def combined(kernels: Mapping[str, str]) -> str:
+    """One SHA-256 of what :func:`of_kernels` found."""
     digest = hashlib.sha256()
-    for kernel, code in of_kernels(cubin).items():
+    for kernel, code in kernels.items():
         _update(digest, kernel, code)
     return digest.hexdigest()
 

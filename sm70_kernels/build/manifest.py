@@ -132,14 +132,15 @@ def _operator_entry(operator: str, toolchain: Toolchain) -> dict[str, Any]:
     kernels = resources((folder / "resources.txt").read_text())
     for kernel, bytes_spilled in spills((folder / "kernel.cubin.log").read_text()).items():
         kernels[kernel] |= bytes_spilled
+    code = machine_code.of_kernels((folder / "kernel.cubin").read_bytes())
     return {
         "path": graph.installed_library(operator),
         "sha256": sha256(library),
         "cubin_sha256": sha256(folder / "kernel.cubin"),
         "ptx_sha256": sha256(folder / "kernel.ptx"),
-        "machine_code_sha256": machine_code.of_cubin((folder / "kernel.cubin").read_bytes()),
+        "machine_code_sha256": machine_code.combined(code),
         "ptx_instructions_sha256": machine_code.of_ptx((folder / "kernel.ptx").read_bytes()),
-        "machine_code": machine_code.of_kernels((folder / "kernel.cubin").read_bytes()),
+        "machine_code": code,
         "sass_sha256": sha256(folder / "kernel.sass"),
         "capability_revision": _native.revision_in_file(library),
         "kernels": kernels,

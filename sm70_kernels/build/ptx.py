@@ -18,6 +18,11 @@ from sm70_kernels.build.settings import BuildError
 _DEPRECATION = "Architectures prior to"  # NVRTC 12.8 says so of sm_70 on every compilation
 
 
+def warnings(log: str) -> list[str]:
+    """The lines of NVRTC's log that say something about the source."""
+    return [line for line in log.splitlines() if line.strip() and _DEPRECATION not in line]
+
+
 class Nvrtc:
     """The few functions of libnvrtc that a compilation needs (NVRTC 12.8 user guide)."""
 
@@ -99,9 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         nvrtc_options = [*options.flags, "-Icsrc", f"-I{options.cuda_include}"]
         ptx, log = Nvrtc(options.nvrtc).compile(options.source.read_text(), str(options.source), nvrtc_options)
-        warnings = [line for line in log.splitlines() if line.strip() and _DEPRECATION not in line]
-        if warnings:
-            raise BuildError(f"NVRTC warns about {options.source}, and warnings are errors:\n" + "\n".join(warnings))
+        if found := warnings(log):
+            raise BuildError(f"NVRTC warns about {options.source}, and warnings are errors:\n" + "\n".join(found))
         roots = {str(options.cuda_include.resolve()): "cuda", str(options.cuda_include): "cuda", str(Path.cwd()): ""}
         dependencies = included_files(options.source, Path("csrc"))
         options.depfile.write_text(f"{options.output}: {' '.join(map(str, dependencies))}\n")

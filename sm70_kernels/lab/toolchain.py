@@ -12,12 +12,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sm70_kernels.build.ptx import Nvrtc
+from sm70_kernels.build.ptx import Nvrtc, warnings
 from sm70_kernels.build.settings import BuildError
 from sm70_kernels.lab.errors import CompileError, LabError
-
-#: What NVRTC 12.8 says about sm_70 on every compilation; it is no news here.
-_DEPRECATION = "Architectures prior to"
 
 
 def _package(name: str, distribution: str) -> Path:
@@ -78,8 +75,7 @@ def compile_to_ptx(
         raise CompileError(f"compile: {error}") from error
     # NVRTC writes the working folder before a relative name.
     ptx = ptx.replace(f'"{Path.cwd()}/{name}"', f'"{name}"')
-    warnings = "\n".join(line for line in log.splitlines() if line.strip() and _DEPRECATION not in line)
-    return ptx, warnings
+    return ptx, "\n".join(warnings(log))
 
 
 def _run(command: Sequence[Path | str], what: str) -> str:
