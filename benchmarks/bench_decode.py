@@ -19,14 +19,11 @@ from torch import Tensor
 
 from sm70_kernels import reference
 from sm70_kernels.bench import (
-    Arms,
     DeviceTimer,
     EstimatedRow,
-    RowIdentity,
     RowSamples,
     capture,
     estimate_row,
-    measure_pair,
     replay_timer,
 )
 from sm70_kernels.bench.paged import (
@@ -36,13 +33,14 @@ from sm70_kernels.bench.paged import (
     SCALES,
     K,
     launches_of_a_sample,
+    measure_against_scalar,
     measure_beside,
     paged_facts,
     planned_for,
     random_pool,
 )
 from sm70_kernels.bench.pages import page_tables
-from sm70_kernels.bench.rows import images_that_ran, merge_accuracy, row_facts
+from sm70_kernels.bench.rows import merge_accuracy, row_facts
 from sm70_kernels.ops import decode
 from sm70_kernels.ops._arguments import FORMATS
 
@@ -237,29 +235,9 @@ def measure_torch(row: Row, job: Job, timer: DeviceTimer, operator_ms: float) ->
 def measure(row: Row, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
     """Measure a row: its samples, and the facts of its arms."""
     jobs = [make_job(row, gpu.device, seed) for seed in range(row.launches)]
-    before = decode.library.launch_counts()
-    arms = {
-        variant: capture(f"{row.name} {variant}", [partial(job.launch, variant) for job in jobs], gpu.device)
-        for variant in decode.VARIANTS
-    }
-    kernels, image = images_that_ran(before, decode.library.launch_counts())
-    planned = {planned.route for planned in jobs[0].plans.values()} | {"decode_combine"}
-    if kernels != planned:
-        raise RuntimeError(f"row {row.name} launched {sorted(kernels)}, want {sorted(planned)}")
-    operator = arms["xqa"]
-    warm = operator if len(jobs) == 1 else capture(f"{row.name} warm", [jobs[0].launch] * len(jobs), gpu.device)
-    samples = measure_pair(row.name, Arms(operator, arms["scalar"], warm), gpu.timer, observe=gpu.conditions.read)
-    identity = RowIdentity(
-        row=row.name,
-        operator="decode",
-        function="decode",
-        bytes_moved=row.bytes_moved,
-        device=gpu.name,
-        compute_capability=gpu.compute_capability,
-        image=image,
-        baseline="scalar",
-        roof="read",
-        facts={**row.facts, "kernel": jobs[0].plans["xqa"].route, "nvml_unavailable": gpu.conditions.unavailable},
+    routes = [jobs[0].plans[variant].route for variant in decode.VARIANTS]
+    samples, identity = measure_against_scalar(
+        row, jobs, decode.library, operator="decode", arm="xqa", routes=routes, gpu=gpu
     )
     facts = row_facts(identity, samples, gpu.roofs, merge_accuracy([job.accuracy() for job in jobs]))
     facts["operator"]["torch"] = measure_torch(row, jobs[0], gpu.timer, facts["operator"]["median_ms"])

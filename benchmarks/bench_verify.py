@@ -21,13 +21,10 @@ from torch import Tensor
 
 from sm70_kernels import _native, reference
 from sm70_kernels.bench import (
-    Arms,
     EstimatedRow,
-    RowIdentity,
     RowSamples,
     capture,
     estimate_row,
-    measure_pair,
     replay_timer,
 )
 from sm70_kernels.bench.paged import (
@@ -36,13 +33,14 @@ from sm70_kernels.bench.paged import (
     SCALES,
     K,
     launches_of_a_sample,
+    measure_against_scalar,
     measure_beside,
     paged_facts,
     planned_for,
     random_pool,
 )
 from sm70_kernels.bench.pages import page_tables
-from sm70_kernels.bench.rows import images_that_ran, merge_accuracy, row_facts
+from sm70_kernels.bench.rows import merge_accuracy, row_facts
 from sm70_kernels.ops import decode, verify
 
 #: The contract: relative L2 against float64 within 2 % of what rounding to FP16 costs by itself, and 2e-6.
@@ -255,29 +253,8 @@ def measure(row: Row, gpu: Any) -> tuple[RowSamples, dict[str, dict[str, Any]]]:
     """Measure a row: its samples, and the facts of its arms."""
     _native.load("verify_controls", 1, CONTROLS)
     jobs = [make_job(row, gpu.device, seed) for seed in range(row.launches)]
-    before = verify.library.launch_counts()
-    arms = {
-        arm: capture(f"{row.name} {arm}", [partial(job.launch, arm) for job in jobs], gpu.device)
-        for arm in ("verify", "scalar")
-    }
-    kernels, image = images_that_ran(before, verify.library.launch_counts())
-    planned = {jobs[0].plan.route, "verify_combine"}
-    if kernels != planned:
-        raise RuntimeError(f"row {row.name} launched {sorted(kernels)}, want {sorted(planned)}")
-    operator = arms["verify"]
-    warm = operator if len(jobs) == 1 else capture(f"{row.name} warm", [jobs[0].launch] * len(jobs), gpu.device)
-    samples = measure_pair(row.name, Arms(operator, arms["scalar"], warm), gpu.timer, observe=gpu.conditions.read)
-    identity = RowIdentity(
-        row=row.name,
-        operator="verify",
-        function="verify",
-        bytes_moved=row.bytes_moved,
-        device=gpu.name,
-        compute_capability=gpu.compute_capability,
-        image=image,
-        baseline="scalar",
-        roof="read",
-        facts={**row.facts, "kernel": jobs[0].plan.route, "nvml_unavailable": gpu.conditions.unavailable},
+    samples, identity = measure_against_scalar(
+        row, jobs, verify.library, operator="verify", arm="verify", routes=[jobs[0].plan.route], gpu=gpu
     )
     for job in jobs if row.has_control else []:
         job.launch("control")

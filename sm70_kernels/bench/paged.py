@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from sm70_kernels import _native
 from sm70_kernels.bench.intervals import Limits
 from sm70_kernels.bench.pages import page_tables
 from sm70_kernels.bench.roofs import rate
-from sm70_kernels.bench.rows import seed_of
+from sm70_kernels.bench.rows import Arms, RowIdentity, RowSamples, images_that_ran, measure_pair, seed_of
 from sm70_kernels.bench.series import sample
+from sm70_kernels.bench.timing import capture
 from sm70_kernels.ops._arguments import FORMATS
 
 K = 1024
@@ -45,6 +48,8 @@ class PagedRow(Protocol):
     def kv_heads(self) -> int: ...
     @property
     def head_dim(self) -> int: ...
+    @property
+    def facts(self) -> dict[str, Any]: ...
 
 
 def planned_for(row: PagedRow, table: Tensor, device: torch.device) -> dict[str, Any]:
@@ -79,6 +84,52 @@ def random_pool(
     if row.format != "fp16":
         pool = pool.to(FORMATS[row.format]).view(torch.uint8)
     return pool.unbind(1), table, on_device
+
+
+def measure_against_scalar(
+    row: PagedRow,
+    jobs: Sequence[Any],
+    library: _native.Library,
+    *,
+    operator: str,
+    arm: str,
+    routes: Sequence[str],
+    gpu: Any,
+) -> tuple[RowSamples, RowIdentity]:
+    """Measure an operator's ``arm`` paired with ``scalar``, on several sets of buffers in turn.
+
+    Args:
+        jobs: the sets of buffers; ``launch(arm)`` launches on one.
+        library: the operator's DSO.
+        routes: the kernels that it must launch beside its combine kernel, that of ``arm`` first.
+
+    Raises:
+        RuntimeError: other kernels ran.
+    """
+    before = library.launch_counts()
+    arms = {
+        name: capture(f"{row.name} {name}", [partial(job.launch, name) for job in jobs], gpu.device)
+        for name in (arm, "scalar")
+    }
+    kernels, image = images_that_ran(before, library.launch_counts())
+    wanted = {*routes, f"{operator}_combine"}
+    if kernels != wanted:
+        raise RuntimeError(f"row {row.name} launched {sorted(kernels)}, want {sorted(wanted)}")
+    warm = arms[arm] if len(jobs) == 1 else capture(f"{row.name} warm", [jobs[0].launch] * len(jobs), gpu.device)
+    samples = measure_pair(row.name, Arms(arms[arm], arms["scalar"], warm), gpu.timer, observe=gpu.conditions.read)
+    identity = RowIdentity(
+        row=row.name,
+        operator=operator,
+        function=operator,
+        bytes_moved=row.bytes_moved,
+        device=gpu.name,
+        compute_capability=gpu.compute_capability,
+        image=image,
+        baseline="scalar",
+        roof="read",
+        facts={**row.facts, "kernel": routes[0], "nvml_unavailable": gpu.conditions.unavailable},
+    )
+    return samples, identity
 
 
 def measure_beside(

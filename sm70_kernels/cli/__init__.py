@@ -99,7 +99,7 @@ def check_results_command(
 def verify_alias(context: click.Context, arguments: tuple[str, ...]) -> None:
     """The name of check-results in version 0.1, kept for one release."""
     click.echo("sm70-kernels verify is now sm70-kernels check-results; the old name goes with version 0.3", err=True)
-    check_results_command.main(list(arguments), prog_name="sm70-kernels check-results", parent=context.parent)
+    check_results_command.main(list(arguments), prog_name="check-results", parent=context.parent)
 
 
 @main.command("compare", epilog=_COMPARE_EXIT_CODES)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from sm70_kernels.bench import paged
 from sm70_kernels.bench.conditions import Conditions
 from sm70_kernels.bench.roofs import Roof
 from sm70_kernels.bench.series import sample
@@ -62,6 +63,7 @@ def no_conditions() -> Conditions | None:
 @pytest.fixture
 def gpu(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(module, "capture", capture)
+    monkeypatch.setattr(paged, "capture", capture)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (1 << 30, 1 << 30))
     series = sample(lambda: 1.0, seed=0)
     roofs = {name: Roof(name, name, 1e9, "GB/s", series, None) for name in ("copy", "read", "tensor")}

@@ -201,7 +201,7 @@ def test_doctor_on_the_switch(value: str, words: str) -> None:
 
 
 def test_doctor_names_the_operators_that_load(root: Path) -> None:
-    for name in ("__init__.py", "_native.py", "_variables.py", "ops/__init__.py"):
+    for name in ("__init__.py", "_elf.py", "_native.py", "_variables.py", "ops/__init__.py"):
         shutil.copyfile(PACKAGE / name, root / "sm70_kernels" / name)
     module = root / "sm70_kernels" / "ops" / "fake.py"
     module.write_text("from sm70_kernels import _native\n_native._loaded['fake'] = None\n")
@@ -301,3 +301,10 @@ def test_list_with_problems_exits_1(root: Path, monkeypatch: pytest.MonkeyPatch)
     assert len(found.problems) == 2
     monkeypatch.setattr(listing, "collect", lambda results: found)
     assert invoke("list").exit_code == 1
+
+
+def test_the_old_name_of_check_results_still_works() -> None:
+    done = CliRunner().invoke(main, ["verify", "--help"])
+    assert done.exit_code == 0
+    assert done.output.count("check-results [OPTIONS]") == 1
+    assert "sm70-kernels sm70-kernels" not in done.output
